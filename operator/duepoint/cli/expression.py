@@ -247,8 +247,10 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
     if zone.starts[1:] == () or zone.starts[-1] * _SECOND_US <= asked.from_us:
         yield f"The clocks of {asked.time_zone} do not change."
         return
+    if syntax.parse(asked.text.strip(), identity=asked.identity).sweeping:
+        yield "Its rhythm goes on through changes of the clock; dst means nothing here."
+        return
     changes: dict[bool, str] = {}
-    is_sweeping = syntax.parse(asked.text.strip(), identity=asked.identity).sweeping
     for start, before, after in zone.changes_after(asked.from_us // _SECOND_US):
         is_gap = after > before
         span = min(start + before, start + after), max(start + before, start + after)
@@ -262,17 +264,27 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
         else:
             verb = "come" if many else "comes"
             changed = f"go back from {end} to {begin}, so {times} {verb} twice"
-        chosen = asked.gap.value if is_gap else asked.overlap.value
-        what = _what_it_does(
-            known, "Cadence" if is_sweeping else chosen, start, 0 if is_gap else span[1] - span[0],
-            local
-        )  # fmt: skip
-        changes[is_gap] = f"{day}: clocks {changed}; it {what}"
+        width = 0 if is_gap else span[1] - span[0]
+        first_us, last_us = (start - width) * _SECOND_US, (start + width) * _SECOND_US
+        runs = expression.walk(known, first_us - 1, last_us - bool(width))
+        at = ", ".join(local.text(slot_us) for slot_us in itertools.islice(runs, _LISTED))
+        does = _ON_GAP[asked.gap] if is_gap else _ON_OVERLAP[asked.overlap]
+        changes[is_gap] = f"{day}: clocks {changed}; it {does.format(at)}"
         if len(changes) == 2:
             break
-    if is_sweeping and changes:
-        yield "Its rhythm goes on through changes of the clock; dst means nothing here."
     yield from changes.values() or ["No change of the clock concerns its times."]
+
+
+#: What happens to times that do not exist, and to times that come twice.
+_ON_GAP = {
+    expressions.Gap.RUN_ONCE: "runs once, at {} (gap: RunOnce)",
+    expressions.Gap.SKIP: "does not run for them (gap: Skip)",
+}
+_ON_OVERLAP = {
+    expressions.Overlap.FIRST: "runs the first time only, at {} (overlap: First)",
+    expressions.Overlap.SECOND: "runs the second time only, at {} (overlap: Second)",
+    expressions.Overlap.BOTH: "runs both times, at {} (overlap: Both)",
+}
 
 
 def _times(known: cron.Cron, begin: int, end: int) -> str:
@@ -285,32 +297,6 @@ def _times(known: cron.Cron, begin: int, end: int) -> str:
     if count > _LISTED:
         return f"{', '.join(times)} and {count - _LISTED} more"
     return " and ".join(filter(None, (", ".join(times[:-1]), *times[-1:])))
-
-
-def _what_it_does(
-    known: cron.Cron, behaviour: str, start: int, width: int, local: instants.LocalTime
-) -> str:
-    """Return what happens to times in a clock change; ``width`` is how long times come twice."""
-    at_us, width_us = start * _SECOND_US, width * _SECOND_US
-    last_us = at_us + max(width_us - 1, 0)
-    slots_us = list(itertools.islice(expression.walk(known, at_us - width_us - 1, last_us), 5))
-    at = ", ".join(local.text(slot_us) for slot_us in slots_us[:_LISTED])
-    at += ", ..." * (len(slots_us) > _LISTED)
-    match behaviour:
-        case "Cadence" if not width:
-            edges_us = known.previous_before(at_us), known.next_after(at_us - 1)
-            edges = [local.text(edge_us) for edge_us in edges_us if edge_us is not None]
-            return f"goes on from {' to '.join(edges)}"
-        case "Cadence":
-            return "runs at each of them"
-        case "RunOnce":
-            return f"runs once, at {at} (gap: RunOnce)"
-        case "Skip":
-            return "does not run for them (gap: Skip)"
-        case "Both":
-            return f"runs both times, at {at} (overlap: Both)"
-    which = "first" if behaviour == "First" else "second"
-    return f"runs the {which} time only, at {at} (overlap: {behaviour})"
 
 
 def _clock_text(local: int) -> str:

@@ -120,7 +120,7 @@ class _Load:
         offsets = (number * within_us // count for number in range(count))
         self._due_us = [(first_us + offset) // 1_000 * 1_000 for offset in offsets]
         self.arrived_us: dict[int, int] = {}
-        self._doubled = self._foreign = self._accepted_late = 0
+        self._doubled = 0
         self._accepted: set[int] = set()
         self._refused: collections.Counter[str] = collections.Counter()
         self._submitted_seconds = 0.0
@@ -132,8 +132,8 @@ class _Load:
         """Record the arrival of a request."""
         run, _, number = request["schedule"].rpartition("-")
         if run != self._run:
-            self._foreign += 1
-        elif int(number) in self.arrived_us:
+            return
+        if int(number) in self.arrived_us:
             self._doubled += 1
         else:
             self.arrived_us[int(number)] = (request["arrived"] - _EPOCH) // _MICROSECOND
@@ -156,7 +156,6 @@ class _Load:
                 self._refused[answer.error.code] += 1
             else:
                 self._accepted.add(number)
-                self._accepted_late += time.time_ns() // 1_000 > self._due_us[number]
             number += 1
             if number % 500 == 0:
                 advance(0, f"{number:,} submitted")
@@ -189,12 +188,10 @@ class _Load:
             "accepted": len(self._accepted),
             "refused": dict(self._refused),
             "submittedSeconds": round(self._submitted_seconds, 3),
-            "acceptedLate": self._accepted_late,
             "arrived": len(self.arrived_us),
             "lost": len(self._accepted - self.arrived_us.keys()),
             "doubled": self._doubled,
             "early": sum(late < 0 for late in late_us),
-            "foreign": self._foreign,
             "latenessMs": {
                 name: percentile(late_us, share) / 1_000 if late_us else None
                 for name, share in _SHARES.items()
@@ -212,21 +209,12 @@ def _cells(report: output.Row) -> output.Cells:
     seconds = report["submittedSeconds"]
     rate = report["accepted"] / seconds if seconds else 0.0
     took = f"{output.span(seconds)} ({rate:,.0f}/s)"
-    submitted = f"{report['accepted']:,} of {report['count']:,} in {took}"
-    if report["acceptedLate"]:
-        submitted += f", {report['acceptedLate']:,} of them after their due time"
-    shown = (
-        (f"{name} {value:,.1f} ms" for name, value in report["latenessMs"].items())
-        if report["arrived"]
-        else ()
-    )
-    foreign = f"{report['foreign']:,} requests that were no event of this load"
+    late = (f"{name} {value:,.1f} ms" for name, value in report["latenessMs"].items() if value)
     cells = {
-        "submitted": submitted,
+        "submitted": f"{report['accepted']:,} of {report['count']:,} in {took}",
         "refused": ", ".join(f"{code} {count:,}" for code, count in report["refused"].items()),
         "arrived": f"{report['arrived']:,}; lost {report['lost']:,}, doubled"
         f" {report['doubled']:,}, early {report['early']:,}",
-        "lateness": "  ".join(shown),
-        "besides": foreign if report["foreign"] else "",
+        "lateness": "  ".join(late),
     }
     return {name: cell for name, cell in cells.items() if cell}

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -78,7 +77,7 @@ def _finish(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
                         if _state_of(read) in ("Complete", "Failed"):
                             return
                         if not (is_said or read) and time.monotonic() - began > _PATIENCE_SECONDS:
-                            output.complain(_NOT_OBSERVED)
+                            output.complain("no operator has looked at it yet; does one run?")
                             is_said = True
                         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -92,9 +91,6 @@ def _finish(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if newest is not None:
         _show_end(newest, form, waited=wait)
-
-
-_NOT_OBSERVED = "no operator has looked at it yet; is duepoint operator running?"
 
 
 async def _schedule(server: ClusterSession, name: str) -> ScheduleSpec:
@@ -265,8 +261,6 @@ def trigger(
 # -- backfill --------------------------------------------------------------------------------------
 
 
-#: How many slots to show at each end of a longer range.
-_SHOWN = 5
 #: The most slots in a range, which is the API's limit as well.
 _LIMIT = 10_000
 
@@ -352,7 +346,7 @@ def backfill(
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
-    """Return what would run: the number of slots, those at both ends, and warnings.
+    """Return what would run: the number of slots, the first, the last, and warnings.
 
     Raises:
         errors.InvalidSetting: the operator would refuse it.
@@ -365,33 +359,30 @@ def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
             "--to",
             f"the range holds {count} slots, and {_LIMIT} may be run at once; write shorter ones",
         )
-    has_all = count <= 2 * _SHOWN
-    first = itertools.islice(line.walk(after_us, through_us), count if has_all else _SHOWN)
-    last = itertools.islice(line.walk_back(through_us, after_us), 0 if has_all else _SHOWN)
     return {
         "namespace": known.namespace,
         "schedule": known.name,
         "slots": count,
-        "first": [instants.utc_text(slot_us) for slot_us in first],
-        "last": [instants.utc_text(slot_us) for slot_us in last][::-1],
+        "first": output.time(next(line.walk(after_us, through_us), None)),
+        "last": output.time(next(line.walk_back(through_us, after_us), None)),
         "notes": list(_notes(known, asked)),
     }
 
 
 def _show(known: ScheduleSpec, asked: Backfill, preview: output.Row) -> None:
     """Show the preview to people."""
-    count, first, last = preview["slots"], preview["first"], preview["last"]
+    count = preview["slots"]
     slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
     output.say(
         f"{known.identity}: {slots} from {instants.utc_text(asked.from_us)} until "
         f"{instants.utc_text(asked.to_us)}, at most {asked.max_parallel} at once"
     )
     zone = instants.LocalTime(known.rule.timing.time_zone)
-    lines = [f"  {slot}  {zone.text(instants.strict_us(slot))}" for slot in first + last]
-    if last:
-        lines.insert(len(first), f"  ... {count - len(first) - len(last)} more ...")
-    for line in [*lines, *(f"  note: {note}" for note in preview["notes"])]:
-        output.say(line)
+    for name in ("first", "last") if count else ():
+        slot = preview[name]
+        output.say(f"  {name:<5}  {slot}  {zone.text(instants.strict_us(slot))}")
+    for note in preview["notes"]:
+        output.say(f"  note: {note}")
 
 
 def _notes(known: ScheduleSpec, asked: Backfill) -> Iterator[str]:

@@ -25,11 +25,6 @@ _LOOKED_THROUGH = 1_000
 
 #: How many coming slots ``get`` shows for a member with a schedule.
 _NEXT = 3
-#: The optional fields of a member, in the order of a table with one member.
-_WISHES = (
-    "timeZone", "startingDeadlineSeconds", "catchUpPolicy", "catchUpLimit", "concurrencyPolicy",
-    "jitter", "dst",
-)  # fmt: skip
 
 
 @click.group("set", cls=grouping.CommandGroup)
@@ -59,8 +54,7 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
     Example: duepoint set get reminders order-17 -n shop
     """
     if id_ is None:
-        about = _row(await asked.info())
-        output.show_row(about, form, _of_set(about))
+        _show_member(_row(await asked.info()), form)
         return 0
     try:
         row = _row(await asked.get(id_))
@@ -104,13 +98,11 @@ async def list_members(
         async for member in members:
             if has_more := total == count:
                 break
-            rows.append(_row(member))
             total += 1
-            # JSON and YAML are written page by page, so that any number takes little memory.
-            if output.is_data(form) and len(rows) == _PAGE:
-                _write(rows, form)
-                rows.clear()
-    _write(rows, form)
+            rows.append(_bare(_row(member), form))
+            if output.is_data(form):  # at once, so that any number takes little memory
+                output.write([rows.pop()], form)
+    output.show_rows(rows, form, _OF_MEMBER, wide=_WIDE)
     if not total:
         output.complain("there is no such member")
     elif has_more:
@@ -143,11 +135,6 @@ def _bare(row: output.Row, form: str) -> output.Row:
     return {name: value for name, value in row.items() if form != "yaml" or value is not None}
 
 
-def _write(rows: list[output.Row], form: str) -> None:
-    shown = (_bare(row, form) for row in rows)
-    output.show_rows(shown, form, _OF_MEMBER, wide=_WIDE)
-
-
 def _when(row: output.Row) -> str:
     """Return a cell with the schedule or instant of a member."""
     several = row["schedule"]
@@ -169,35 +156,13 @@ _WIDE: output.Columns = {"time zone": "timeZone", "created": "createdTime", "eta
 
 
 def _show_member(row: output.Row, form: str) -> None:
-    """Show a member with one line per field, without empty fields."""
-    due = "claimed by a worker" if row["claimed"] else output.text(row["nextDueTime"])
+    """Show a member, or the set, with one line for each field of the API that is not empty."""
+    filled = {name: value for name, value in row.items() if value not in (None, "", False)}
     cells = {
-        "id": row["id"],
-        "schedule": _when({**row, "at": None}),
-        "at": output.text(row["at"]),
-        "state": row["state"],
-        "next due": due,
-        "next": ", ".join(row.get("nextTimes", ())),
-        **{name: output.text(row[name]) for name in _WISHES},
-        "payload": _payload(row),
-        "created": output.text(row["createdTime"]),
-        "etag": row["etag"],
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in filled.items()
     }
-    output.show_row(_bare(row, form), form, {name: cell for name, cell in cells.items() if cell})
-
-
-def _of_set(row: output.Row) -> output.Cells:
-    return {
-        "set": f"{row['namespace']}/{row['name']}",
-        "state": row["state"],
-        "members": f"{row['members']:,} of at most {row['limits']['members']:,}",
-        "armed": f"{row['armed']:,}",
-        "claimed": f"{row['inFlight']:,}",
-        "next due": output.text(row["nextDueTime"]) or "none",
-        "lag": output.span(row["lagSeconds"]) if row["lagSeconds"] else "none is overdue",
-        "managed": "by its rows" if row["managedByRows"] else "through the API",
-        "can be lost": row["durability"]["lossWindow"] or "unknown",
-    }
+    output.show_row(_bare(row, form), form, cells)
 
 
 # -- changing ------------------------------------------------------------------------------------

@@ -2,21 +2,18 @@
 
 ``import`` and the API's bulk requests accept these lines. An export reads page after page, and each
 page is consistent in itself. Members that are written meanwhile may or may not be included; a
-member that does not change is included exactly once. An import sends a few batches at once. A row
-may be written again without harm (the API answers ``Unchanged``), so an interrupted import can be
-repeated. A refused row does not stop the others: it is counted, and written with its reason to
-``--refused``.
+member that does not change is included exactly once. A row of an import may be written again
+without harm (the API answers ``Unchanged``), so an interrupted import can be repeated. A refused
+row does not stop the others: it is counted, and written with its reason to ``--refused``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
-import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,11 +22,8 @@ import msgspec
 
 from duepoint import client, errors
 from duepoint.cli import apisession, options, output
-from duepoint.client import calls
 
 _PAGE = 1_000
-#: Requests in flight at once: enough that the API never waits for us.
-_AT_ONCE = 4
 #: The most bytes in a row, which is the API's limit.
 _LONGEST_ROW = 64 * 1024
 #: How many refused rows to show if there is no file for them.
@@ -125,18 +119,30 @@ async def import_rows(
     """
     began = time.monotonic()
     counts, codes = dict.fromkeys(_OUTCOMES, 0), collections.Counter[str]()
+    sent: collections.deque[tuple[int, bytes]] = collections.deque()  # without an answer yet
+
+    def read(source: BinaryIO) -> Iterator[bytes]:
+        for number, line in enumerate(iter(lambda: source.readline(_LONGEST_ROW + 1), b""), 1):
+            if len(line) > _LONGEST_ROW:
+                message = f"line {number} is longer than {_LONGEST_ROW} bytes"
+                raise errors.InvalidSetting("FILE", message)
+            if row := line.strip():
+                sent.append((number, row))
+                yield row
+
     with contextlib.ExitStack() as files:
         source = sys.stdin.buffer if str(file) == "-" else _opened(files, "FILE", file, "rb")
         refusals = None if refused is None else _opened(files, "--refused", refused, "wb")
         advance = files.enter_context(output.bar("import", None))
-        async for part, answers in _sent(asked.with_retries(_PATIENCE), source):
-            for (number, line), answer in zip(part, answers, strict=True):
-                counts["Refused" if answer.is_refused else answer.outcome] += 1
-                if answer.error is not None:
-                    codes[answer.error.code] += 1
-                    _note_refusal(number, line, answer, refusals, codes.total())
+        async for answer in asked.with_retries(_PATIENCE).upsert(read(source)):
+            number, line = sent.popleft()
+            counts["Refused" if answer.is_refused else answer.outcome] += 1
+            if answer.error is not None:
+                codes[answer.error.code] += 1
+                _note_refusal(number, line, answer, refusals, codes.total())
             done = sum(counts.values())
-            advance(done, f"{done:,} rows{f', {codes.total():,} refused' if codes else ''}")
+            if done % _PAGE == 0:
+                advance(done, f"{done:,} rows{f', {codes.total():,} refused' if codes else ''}")
     seconds, rows = time.monotonic() - began, sum(counts.values())
     if output.is_data(form):
         row = {"rows": rows, **{name.lower(): count for name, count in counts.items()}}
@@ -155,50 +161,6 @@ def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> Bi
         return files.enter_context(path.open(mode))  # type: ignore[return-value]  # it is binary
     except OSError as error:
         raise errors.InvalidSetting(name, f"{path}: {error.strerror}") from None
-
-
-#: A part of a file: rows, each with the number of its line.
-_Part = list[tuple[int, bytes]]
-
-
-async def _sent(
-    asked: client.AsyncSetClient, source: BinaryIO
-) -> AsyncIterator[tuple[_Part, list[client.RowAnswer]]]:
-    """Send a few parts of the file at once; yield each part with its results, in order."""
-    parts = _parts(source)
-    under_way: collections.deque[tuple[_Part, asyncio.Task[list[client.RowAnswer]]]]
-    under_way = collections.deque()
-    try:
-        while (part := await asyncio.to_thread(next, parts, None)) or under_way:
-            if part:
-                sending = asked.send_rows([line for _, line in part])
-                under_way.append((part, asyncio.create_task(sending)))
-            if not part or len(under_way) == _AT_ONCE:
-                first, sent = under_way.popleft()
-                yield first, await sent
-    finally:
-        for _, task in under_way:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
-
-
-def _parts(source: BinaryIO) -> Iterator[_Part]:
-    """Yield the rows of a file in parts, one for each request."""
-    part: _Part = []
-    size = 0
-    for number in itertools.count(1):
-        line = source.readline(_LONGEST_ROW + 1)
-        if len(line) > _LONGEST_ROW:
-            message = f"line {number} is longer than {_LONGEST_ROW} bytes"
-            raise errors.InvalidSetting("FILE", message)
-        if row := line.strip():
-            part.append((number, row))
-            size += len(row) + 1
-        if part and (not line or len(part) >= calls.ROWS or size >= calls.BYTES):
-            yield part
-            part, size = [], 0
-        if not line:
-            return
 
 
 def _note_refusal(

@@ -176,9 +176,9 @@ async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("replay",), "ID: is missing"),
-        (("purge", "1.0.1-0", "--all"), "leave the other choices out"),
-        (("purge", "--all", "-n", "x"), "means every letter"),
+        (("replay",), "ID: write IDs as list shows them"),
+        (("purge", "1.0.1-0", "--all"), "one of these"),
+        (("purge", "--all", "-n", "x"), "one of these"),
         (("replay", "nonsense"), "write an ID as list shows it"),
         (("purge", "--older-than", "soon"), "write a duration such as 90m, 36h or 7d"),
     ],

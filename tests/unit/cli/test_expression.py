@@ -62,7 +62,7 @@ BAD_QUESTIONS = [
     (("@at 2026-12-24T18:00:00",), "with its zone"),
     (("@fortnightly",), "is not a known macro"),
     (("*", "*", "*", "*", "*"), "put the expression into quotes"),
-    ((), "the expression is missing"),
+    ((), "Missing argument 'EXPR'"),
     (("@daily", "--form", "now"), "--form"),
 ]
 

@@ -17,10 +17,10 @@ COUNT = 25
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Pages and batches of a few rows, and little patience."""
-    from duepoint.client import Retries
+    from duepoint.client import Retries, calls
 
     monkeypatch.setattr(transfer, "_PAGE", 4)
-    monkeypatch.setattr(transfer.calls, "ROWS", 4)
+    monkeypatch.setattr(calls, "ROWS", 4)
     monkeypatch.setattr(transfer, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 

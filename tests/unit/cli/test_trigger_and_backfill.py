@@ -176,7 +176,7 @@ def test_a_wrong_backfill_is_told_in_one_line(cluster, refused, arguments, told)
 def test_a_dry_run_shows_and_makes_nothing(cluster, duepoint):
     (row,) = duepoint("backfill", "nightly", *RANGE, "--dry-run", "-o", "json").rows
     assert row["slots"] == 4
-    assert row["first"][0] == "2026-02-01T00:00:00Z"
+    assert (row["first"], row["last"]) == ("2026-02-01T00:00:00Z", "2026-02-01T18:00:00Z")
     assert cluster.runs() == []
 
 

@@ -206,7 +206,6 @@ NOW_ROWS = {
         replace(a_schedule(status=LATE), lease=a_lease(due=9, lag_seconds=900.0)),
         "NotClaimed",
     ),
-    "the namespace goes": (replace(a_schedule(), is_deleting=True), "Deleted"),
 }
 
 
@@ -238,13 +237,6 @@ SLOT_ROWS = {
         a_schedule(spec={"endTime": "2026-03-02T10:00:00Z"}),
         "2026-03-02 10:00:00",
         "OutsideWindow",
-    ),
-    "an Event remembers it": (
-        replace(
-            a_schedule(), notes=(("RunMissed", "the slot of 2026-03-02T03:00:00Z was missed"),)
-        ),
-        "2026-03-02 03:00:00",
-        "RunMissed",
     ),
     "nothing remembers it": (a_schedule(), "2026-03-02 03:00:00", "NoRecord"),
     "not claimed": (

@@ -65,7 +65,7 @@ def write_kubeconfig(path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("list", "--all-namespace"), "Did you mean '--all-namespaces'?"),
+        (("list", "--all-namespace"), "'--all-namespaces'"),
         (("list", "--request-timeout", "5s"), "Did you mean '--timeout'?"),
         (("queue", "stats", "--al"), "duepoint queue stats -h explains it"),
         (("list", "-x"), "duepoint list -h explains it"),

@@ -8,7 +8,6 @@ but that probably do not do what the author wants. Kinds that are not ours are i
 from __future__ import annotations
 
 import itertools
-import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,12 +20,8 @@ from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import advice
-from duepoint.net import addresses
-from duepoint.schedules import actions, policies, slots
+from duepoint.schedules import policies, slots
 from duepoint.schedules import spec as specs
-
-#: Suffixes of names inside a cluster or a machine, even if they resolve elsewhere.
-_PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
 
 
 def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
@@ -41,19 +36,6 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
         yield from (note(name, message) for message in advice.of_other_schedulers(text))
     yield from _of_past_times(spec)
     yield from _of_suspension(spec, now_us)
-    yield from warnings_of_target(spec.action.target)
-
-
-def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
-    """Yield warnings for an accepted target: fields that are valid but probably not intended."""
-    yield from _of_plain_http(target)
-    if actions.own_stream(target) is not None:
-        yield note(
-            "spec.stream",
-            "goes to Duepoint's own Redis; an installation without streams there"
-            " (ownStreams.bytesPerNamespace: 0) refuses it: name another Redis in"
-            " connectionSecretRef, or write kafka or webhook instead",
-        )
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
@@ -96,25 +78,6 @@ def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
         yield note("spec.suspendUntil", "does nothing without suspend: true")
     elif until_us <= now_us:
         yield note("spec.suspendUntil", "has passed, so the Schedule is not suspended")
-
-
-def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
-    if not isinstance(target, actions.WebhookAction) or target.url is None:
-        return
-    parts = urllib.parse.urlsplit(target.url)
-    host = parts.hostname or ""
-    # judge only the host: it is a public address, or a name outside of clusters and machines
-    if address := addresses.parse(host):
-        may_be_public = addresses.kind(address)[0] is addresses.AddressKind.PUBLIC
-    else:
-        name = host.lower().rstrip(".")
-        may_be_public = "." in name and not name.endswith(_PRIVATE_NAMES)
-    if parts.scheme == "http" and may_be_public:
-        yield note(
-            "spec.webhook.url",
-            f"plain http to {host}: a public receiver is refused so, unless the "
-            "installation allows it (DUEPOINT_WEBHOOK_INSECURE=http); write https://",
-        )
 
 
 @click.command("validate")
@@ -165,8 +128,6 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         notes += warnings(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
             notes += conversion.differences_of(manifest.content, found.spec, now_us)
-    elif found.accepted is not None:
-        notes += warnings_of_target(found.accepted.action.target)
     if output.is_data(form):
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:

@@ -7,6 +7,10 @@ id that its event always had. Its attempts and its age count anew, and if it fai
 dead letter again. If its Schedule is gone, or the letter does not name its slot, it stays and the
 row says why.
 
+The letters are read from Redis, or from the HTTP API by users without access to Redis. Both have
+the same rows and the same words. The API shows only letters of Schedules in namespaces that the
+user may see, and removes none.
+
 Exit codes of both: 0 = every chosen letter was replayed or purged (or would be), or there was none;
 1 = some could not be.
 """
@@ -18,24 +22,276 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from duepoint import client, errors, settings
-from duepoint import clock as clocks
-from duepoint.cli import apisession, grouping, options, output
+from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.queue import connection
-from duepoint.cli.queue.letters import WHY, ApiLetters, Letter, Letters, QueueLetters, given_up_us
+from duepoint.client import calls
 from duepoint.expressions import durations
+from duepoint.schedules import points
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue import deadletters
+    from duepoint.delayqueue.delayqueue import DelayQueue
 
 _MOST_LETTERS = 10_000
-#: How many letters to read for a namespace or a Schedule before the search ends.
-_LOOKED_AT = 200_000
+#: How many letters one request to the API may replay.
+_PAGE = 100
 _LETTER_ID = re.compile(r"\d{1,6}\.\d{1,6}\.\d{1,20}-\d{1,20}", re.ASCII)
+#: Why a letter was not replayed, by the answer of the queue or of the API.
+_WHY = {
+    "waiting": "this slot waits in the queue already",
+    "gone": "another command replayed or purged it just now",
+    "absent": "the queue holds no definition of this uid: the Schedule was deleted or is not armed",
+    "forbidden": "you may not run its Schedule: ask for the verb run on it",
+    "unreadable": "the letter names no Schedule and slot: its point could not be read",
+    "missing": "there is no such dead letter",
+}
+_TEXTS = ("namespace", "schedule", "uid", "kind", "trigger", "runUid", "reason", "message")
+
+
+# -- Redis or the API ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A letter that was found, or an id without a letter.
+
+    Attributes:
+        entry: the letter as the queue or the API returned it; None if there is none.
+    """
+
+    row: output.Row
+    entry: Any = None
+
+
+def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
+    return {
+        "id": letter_id,
+        "givenUp": output.time(_given_up_us(letter_id)),
+        **dict.fromkeys(_TEXTS, ""),
+        "scheduledTime": None,
+        "attempts": None,
+        "httpStatus": None,
+        **known,
+    }
+
+
+def _given_up_us(letter_id: str) -> int:
+    """Return when a letter was added, from its id."""
+    return 1_000 * int(letter_id.rpartition(".")[2].partition("-")[0])
+
+
+class QueueLetters:
+    """The dead letters in Redis."""
+
+    def __init__(self, queue: DelayQueue) -> None:
+        self._log = queue.dead_letters
+
+    async def all(self) -> AsyncIterator[Letter]:
+        """Yield every letter, newest first."""
+        async for entry in self._log.newest():
+            yield _of_queue(entry)
+
+    async def named(self, ids: Sequence[str]) -> list[Letter]:
+        """Return the letters of these ids."""
+        found = [await self._log.find(letter_id) for letter_id in ids]
+        return [
+            Letter(_row(letter_id)) if entry is None else _of_queue(entry)
+            for letter_id, entry in zip(ids, found, strict=True)
+        ]
+
+    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+        """Run their slots again unless ``dry``; the answers by the letters' ids."""
+        return {one.row["id"]: await self._log.replay(one.entry, dry=dry) for one in letters}
+
+    async def purge(self, letters: Sequence[Letter]) -> None:
+        """Remove them."""
+        await self._log.purge([one.entry for one in letters])
+
+
+def _of_queue(letter: deadletters.DeadEntry) -> Letter:
+    entry = letter.entry
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _number(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    row = _row(
+        letter.id,
+        namespace=entry.get("namespace", ""),
+        schedule=entry.get("name", ""),
+        uid=entry.get("uid", ""),
+        scheduledTime=output.time(slot_us),
+        kind=entry.get("kind", "" if point is None else point.kind.name).lower(),
+        trigger=entry.get("trigger", ""),
+        runUid=entry.get("run_uid", ""),
+        reason=entry.get("reason", ""),
+        message=entry.get("message", ""),
+        attempts=_number(entry.get("attempts")),
+        httpStatus=_number(entry.get("http_status")),
+    )
+    return Letter(row, letter)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+class ApiLetters:
+    """The dead letters of a namespace in the HTTP API."""
+
+    def __init__(self, api: client.AsyncClient, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    async def all(self) -> AsyncIterator[Letter]:
+        """Yield every letter, newest first."""
+        cursor = ""
+        while True:
+            page = await self._api.send(calls.schedule_letters(self._namespace, cursor))
+            for view in page.items:
+                row = _row(
+                    view.id,
+                    namespace=view.namespace,
+                    schedule=view.schedule,
+                    scheduledTime=view.slot_time,
+                    reason=view.reason,
+                    message=view.message,
+                    attempts=view.attempts,
+                )
+                yield Letter(row, view)
+            if not (cursor := page.next):
+                return
+
+    async def named(self, ids: Sequence[str]) -> list[Letter]:
+        """Return the letters of these ids."""
+        found = {one.row["id"]: one async for one in self.all()}
+        return [found.get(letter_id) or Letter(_row(letter_id)) for letter_id in ids]
+
+    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+        """Run their slots again unless ``dry``; the answers by the letters' ids."""
+        results: dict[str, str] = {}
+        ids = [one.row["id"] for one in letters]
+        for first in range(0, 0 if dry else len(ids), _PAGE):
+            call = calls.replay_schedule_letters(self._namespace, ids[first : first + _PAGE])
+            results |= (await self._api.send(call)).results
+        return results
+
+    async def purge(self, _: Sequence[Letter]) -> None:
+        """Refuse: letters cannot be removed through the API."""
+        raise errors.InvalidSetting("--server", "letters are purged in Redis; write --redis-url")
+
+
+Letters = QueueLetters | ApiLetters
+Look = Callable[..., Coroutine[Any, Any, None]]
+
+
+def _of_letters(look: Look) -> Callable[..., None]:
+    """Turn a coroutine ``look(letters, namespace=..., **options)`` into a command."""
+
+    @options.together(
+        click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME,
+            help="Only of this Schedule."),
+        click.option("--reason", metavar="REASON", help="Only with it, such as DeadlineExceeded."),
+        options.output_format,
+        apisession.of_api,
+        connection.reaching,
+    )  # fmt: skip
+    @functools.wraps(look)
+    def command(*, place: apisession.ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
+        where = {name: given.pop(name) for name in connection.NAMES}
+        # Flags override the environment, and there Redis overrides the API.
+        source = click.get_current_context().get_parameter_source("server")
+        has_redis = where["redis_url"] is not None or settings.variable("redis_url") in os.environ
+        is_api_meant = bool(place.server) and not has_redis
+
+        async def run() -> None:
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(options.limited(place.patience_seconds))
+                letters: Letters
+                if is_api_meant or source is ParameterSource.COMMANDLINE:
+                    api, namespace = await stack.enter_async_context(apisession.connected(place))
+                    letters = ApiLetters(api, namespace)
+                else:
+                    letters = QueueLetters(
+                        await stack.enter_async_context(connection.opened(where))
+                    )
+                try:
+                    await look(letters, namespace=place.namespace, **given)
+                except client.NothingThere as missing:
+                    message = f"{place.server} has no dead letters ({missing})"
+                    message += ": is api.dashboard.enabled?"
+                    raise errors.InvalidSetting("--server", message) from missing
+
+        asyncio.run(run())
+
+    return command
+
+
+# -- list ----------------------------------------------------------------------------------------
+
+
+@click.group("dlq", cls=grouping.CommandGroup)
+def dlq() -> None:
+    """Look at the dead letters: slots that were given up on; run them again, or remove them.
+
+    In Redis, by the settings of a worker, or through the HTTP API by --server or DUEPOINT_API_URL:
+    then of one namespace, that of -n or of the kubeconfig's context.
+    """
+
+
+@dlq.command("list")
+@options.count(_MOST_LETTERS)
+@_of_letters
+async def list_letters(letters: Letters, *, count: int, form: str, **filters: Any) -> None:  # noqa: ANN401 - click's values
+    """List dead letters, newest first.
+
+    Example: duepoint dlq list -n team-a
+    """
+    rows: list[output.Row] = []
+    async for letter in _chosen(letters, **filters):
+        if len(rows) == count:
+            output.complain(f"there are more than these {count:,}; --count shows more")
+            break
+        rows.append(letter.row)
+    _show(rows, form, "attempts", "reason", "message")
+
+
+async def _chosen(
+    letters: Letters,
+    *,
+    namespace: str | None,
+    schedule: str | None,
+    reason: str | None,
+    older_than_us: int | None = None,
+) -> AsyncIterator[Letter]:
+    """Yield the letters that all the filters choose, newest first; a filter may be None."""
+    before_us = instants.now_us() - (older_than_us or 0)
+    async for letter in letters.all():
+        row = letter.row
+        if (
+            namespace in (None, row["namespace"])
+            and schedule in (None, row["schedule"], row["uid"])
+            and reason in (None, row["reason"])
+            and (not older_than_us or _given_up_us(row["id"]) <= before_us)
+        ):
+            yield letter
+
+
+def _show(rows: list[output.Row], form: str, *columns: str) -> None:
+    if not rows:
+        output.complain(_WHY["missing"])
+    first: output.Columns = {"id": "id", "schedule": output.name, "scheduledTime": "scheduledTime"}
+    output.show_rows(rows, form, {**first, **{name: name for name in columns}})
+
+
+# -- replay and purge ----------------------------------------------------------------------------
 
 
 def _letter_id(text: str) -> str:
@@ -56,169 +312,6 @@ def _age_us(text: str) -> int:
         raise ValueError(message) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which letters the user has chosen.
-
-    Attributes:
-        letter_ids: ids of letters on the command line.
-        older_than_us: choose only letters that were given up longer ago than this.
-    """
-
-    letter_ids: tuple[str, ...] = ()
-    namespace: str | None = None
-    schedule: str | None = None
-    reason: str | None = None
-    older_than_us: int | None = None
-    everything: bool = False
-
-    def check(self) -> None:
-        """Raise errors.InvalidSetting if nothing was chosen, or too much was."""
-        filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
-        is_filtered = any(value is not None for value in filters)
-        if self.letter_ids and (self.everything or is_filtered):
-            message = "an ID names its letter: leave the other choices out"
-            raise errors.InvalidSetting("ID", message)
-        if self.everything and is_filtered:
-            raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
-        if not self.letter_ids and not self.everything and not is_filtered:
-            raise errors.InvalidSetting(
-                "ID", "is missing: write IDs as list shows them, or choose by --schedule,"
-                " --namespace, --reason or --older-than, or write --all",
-            )  # fmt: skip
-
-    def has(self, row: output.Row, now_us: int) -> bool:
-        """Whether a letter is one of the chosen."""
-        return (
-            self.namespace in (None, row["namespace"])
-            and self.schedule in (None, row["schedule"], row["uid"])
-            and self.reason in (None, row["reason"])
-            and (not self.older_than_us or given_up_us(row["id"]) <= now_us - self.older_than_us)
-        )
-
-
-# -- Redis or the API ----------------------------------------------------------------------------
-
-Look = Callable[..., Coroutine[Any, Any, int]]
-
-
-def _of_letters(look: Look) -> Callable[..., None]:
-    """Turn a coroutine ``look(letters, choice=..., **options)`` into a command."""
-
-    @options.together(
-        click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME,
-            help="Only of this Schedule."),
-        click.option("--reason", metavar="REASON", help="Only with it, such as DeadlineExceeded."),
-        options.output_format,
-        apisession.of_api,
-        connection.reaching,
-    )  # fmt: skip
-    @functools.wraps(look)
-    def command(*, place: apisession.ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
-        where = {name: given.pop(name) for name in connection.NAMES}
-        chosen = {name: given.pop(name) for name in _CHOICES if name in given}
-        choice = Choice(namespace=place.namespace, **chosen)
-
-        async def run() -> None:
-            async with options.limited(place.patience_seconds):
-                if _is_api_meant(place, where["redis_url"]):
-                    async with _of_api(place) as letters:
-                        await look(letters, choice=choice, **given)
-                else:
-                    async with connection.opened(where) as queue:
-                        await look(QueueLetters(queue), choice=choice, **given)
-
-        asyncio.run(run())
-
-    return command
-
-
-_CHOICES = ("letter_ids", "schedule", "reason", "older_than_us", "everything")
-
-
-def _is_api_meant(place: apisession.ApiPlace, redis_url: str | None) -> bool:
-    """Whether to use the API: flags override the environment, and there Redis overrides the API."""
-    source = click.get_current_context().get_parameter_source("server")
-    if source is ParameterSource.COMMANDLINE:
-        return True
-    has_redis = redis_url is not None or settings.variable("redis_url") in os.environ
-    return bool(place.server) and not has_redis
-
-
-@contextlib.asynccontextmanager
-async def _of_api(place: apisession.ApiPlace) -> AsyncIterator[ApiLetters]:
-    """Open the letters of the chosen namespace through the API."""
-    async with apisession.connected(place) as (api, namespace):
-        try:
-            yield ApiLetters(api, namespace)
-        except client.NothingThere as missing:
-            message = f"{place.server} has no dead letters ({missing}): is api.dashboard.enabled?"
-            raise errors.InvalidSetting("--server", message) from missing
-
-
-# -- list ----------------------------------------------------------------------------------------
-
-
-@click.group("dlq", cls=grouping.CommandGroup)
-def dlq() -> None:
-    """Look at the dead letters: slots that were given up on; run them again, or remove them.
-
-    In Redis, by the settings of a worker, or through the HTTP API by --server or DUEPOINT_API_URL:
-    then of one namespace, that of -n or of the kubeconfig's context.
-    """
-
-
-@dlq.command("list")
-@options.count(_MOST_LETTERS)
-@_of_letters
-async def list_letters(letters: Letters, *, choice: Choice, count: int, form: str) -> int:
-    """List dead letters, newest first.
-
-    Example: duepoint dlq list -n team-a
-    """
-    rows: list[output.Row] = []
-    looked_at, now_us = 0, clocks.SystemClock().now_us()
-    async for letter in letters.all():
-        if choice.has(letter.row, now_us):
-            if len(rows) == count:
-                output.complain(f"there are more than these {count:,}; --count shows more")
-                break
-            rows.append(letter.row)
-        looked_at += 1
-        if looked_at == _LOOKED_AT:
-            output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
-            break
-    if not rows:
-        output.complain(_no_letter(choice.reason))
-    return output.show_rows(rows, form, _COLUMNS)
-
-
-def _no_letter(reason: str | None) -> str:
-    """Return the message that nothing was found; an unknown reason may be misspelt."""
-    from duepoint.schedules import conditions  # noqa: PLC0415 - only these commands pay for it
-
-    message = WHY["missing"]
-    known = [each.value for each in conditions.Reason]
-    if reason is None or reason in known:
-        return message
-    near = grouping.nearest(reason, known)
-    meant = f'; did you mean "{near}"?' if near else "; dlq list shows the reasons"
-    return f"{message}, and this version has no reason {errors.quoted(reason)}{meant}"
-
-
-_COLUMNS: output.Columns = {
-    "id": "id",
-    "schedule": output.name,
-    "scheduledTime": "scheduledTime",
-    "attempts": "attempts",
-    "reason": "reason",
-    "message": "message",
-}
-
-
-# -- replay and purge ----------------------------------------------------------------------------
-
-
 _choosing = options.together(
     click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=options.Converted(_letter_id)),
     click.option(
@@ -237,70 +330,75 @@ _choosing = options.together(
 @dlq.command("replay")
 @_choosing
 @_of_letters
-async def replay(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, form: str) -> int:
+async def replay(letters: Letters, *, dry_run: bool, form: str, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Run the slots of dead letters again, each once and under the id that it had.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
 
     Example: duepoint dlq replay -n billing --reason Network
     """
-    found = await _agreed(letters, choice, "replayed", is_asked=not (dry_run or yes))
+    found = await _agreed(letters, "replayed", dry_run=dry_run, **choice)
     there = [letter for letter in found if letter.entry is not None]
     answers = await letters.replay(there, dry=dry_run)
-    return _show_results(found, answers, "replayed", choice.reason, form=form, dry=dry_run)
+    _show_results(found, answers, "replayed", form=form, dry=dry_run)
 
 
 @dlq.command("purge")
 @_choosing
 @_of_letters
-async def purge(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, form: str) -> int:
+async def purge(letters: Letters, *, dry_run: bool, form: str, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Remove dead letters for good: their slots can not be replayed any more.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
 
     Example: duepoint dlq purge --older-than 30d --dry-run
     """
-    found = await _agreed(letters, choice, "purged", is_asked=not (dry_run or yes))
+    found = await _agreed(letters, "purged", dry_run=dry_run, **choice)
     if found and not dry_run:
         await letters.purge([letter for letter in found if letter.entry is not None])
-    return _show_results(found, {}, "purged", choice.reason, form=form, dry=dry_run)
+    _show_results(found, {}, "purged", form=form, dry=dry_run)
 
 
-async def _agreed(letters: Letters, choice: Choice, verb: str, *, is_asked: bool) -> list[Letter]:
+async def _agreed(
+    letters: Letters,
+    verb: str,
+    *,
+    letter_ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    **filters: Any,  # noqa: ANN401 - click's values
+) -> list[Letter]:
     """Return the letters to change; asks first, unless the user named each by its id.
 
     Raises:
+        errors.InvalidSetting: nothing was chosen, or in two ways.
         click.exceptions.Exit: the user does not agree.
     """
-    choice.check()
-    if choice.letter_ids:
-        return [letter async for letter in letters.named(tuple(dict.fromkeys(choice.letter_ids)))]
-    now_us = clocks.SystemClock().now_us()
-    found = [letter async for letter in letters.all() if choice.has(letter.row, now_us)]
-    if not (is_asked and found):
-        return found
+    is_filtered = any(value is not None for value in filters.values())
+    if [bool(letter_ids), everything, is_filtered].count(True) != 1:
+        message = "write IDs as list shows them, or choose by --schedule, --namespace, --reason"
+        message += " and --older-than, or write --all: one of these"
+        raise errors.InvalidSetting("ID", message)
+    if letter_ids:
+        return await letters.named(tuple(dict.fromkeys(letter_ids)))
+    found = [letter async for letter in _chosen(letters, **filters)]
     many = "1 dead letter" if len(found) == 1 else f"{len(found):,} dead letters"
-    if options.confirmed(
-        f"{'All ' if choice.everything else ''}{many} will be {verb}. Go on?",
+    if not found or yes or dry_run or options.confirmed(
+        f"{'All ' if everything else ''}{many} will be {verb}. Go on?",
         option="--yes",
         without_terminal=f"{many} would be {verb}: write --yes where there is no terminal to"
         " ask on",
-    ):
+    ):  # fmt: skip
         return found
     output.say(f"nothing was {verb}")
     raise click.exceptions.Exit(0)
 
 
 def _show_results(
-    found: list[Letter],
-    answers: Mapping[str, str],
-    verb: str,
-    reason: str | None,
-    *,
-    form: str,
-    dry: bool,
-) -> int:
-    """Show each letter, and why it was left if it was; return exit code 1 if any was.
+    found: list[Letter], answers: Mapping[str, str], verb: str, *, form: str, dry: bool
+) -> None:
+    """Show each letter, and why it was left if it was; exit with code 1 if any was.
 
     Args:
         answers: answers of the queue or the API, by the letters' ids; none = it is done.
@@ -309,24 +407,10 @@ def _show_results(
     rows: list[output.Row] = []
     for letter in found:
         answer = answers.get(letter.row["id"], verb) if letter.entry is not None else "missing"
-        why = "" if answer == verb else WHY.get(answer, answer)
+        why = "" if answer == verb else _WHY.get(answer, answer)
         result = f"not {verb}" if why else f"{would}{verb}"
         rows.append({**letter.row, "result": result, "why": why})
-    output.show_rows(rows, form, _RESULT_COLUMNS)
-    left = sum(bool(row["why"]) for row in rows)
-    if not rows:
-        output.complain(_no_letter(reason))
-    if left:
+    _show(rows, form, "reason", "result", "why")
+    if left := sum(bool(row["why"]) for row in rows):
         output.complain(f"{len(rows) - left} {would}{verb}, {left} not; the rows say why")
         raise click.exceptions.Exit(output.FAILED)
-    return len(rows)
-
-
-_RESULT_COLUMNS: output.Columns = {
-    "id": "id",
-    "schedule": output.name,
-    "scheduledTime": "scheduledTime",
-    "reason": "reason",
-    "result": "result",
-    "why": "why",
-}

@@ -47,44 +47,20 @@ def queue() -> None:
 
 
 @queue.command("stats")
-@click.option(
-    "--by",
-    metavar="shard|namespace",
-    type=options.words("shard", "namespace"),
-    help="A row for each instead of one for all.",
-)
+@click.option("--by-namespace", is_flag=True, help="A row for each namespace with points.")
 @options.output_format
 @connection.looking
-async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
+async def stats(opened: DelayQueue, *, by_namespace: bool, form: str) -> int:
     """Show how full the queue is, how late, and who works on it.
 
-    Example: duepoint queue stats --by namespace
+    Example: duepoint queue stats --by-namespace
     """
     seen = await opened.counts.index_view()
-    if by == "namespace":
+    if by_namespace:
         rows = _by_namespace(await opened.counts.waiting(), seen.now_us)
         return output.show_rows(rows, form, _OF_NAMESPACE)
-    shards = await opened.counts.shard_views()
-    if by == "shard":
-        rows = [_of_shard(shard, seen.now_us) for shard in shards]
-        return output.show_rows(rows, form, _OF_SHARD)
-    total = _total(seen, shards)
+    total = _total(seen, await opened.counts.shard_views())
     return output.show_row(total, form, _total_cells(total))
-
-
-def _counts(shards: Sequence[counts.ShardView], now_us: int) -> output.Row:
-    """Return the counts of these shards together."""
-    lanes = [lane for shard in shards for lane in shard.lanes]
-    return {
-        "armed": sum(shard.armed for shard in shards),
-        "due": sum(lane.due for lane in lanes),
-        **_lateness(lanes, now_us),
-        "claimed": sum(lane.claimed for lane in lanes),
-        "claims": sum(shard.claims for shard in shards),
-        "occurrences": sum(shard.occurrences for shard in shards),
-        "deadLetters": sum(shard.dead for shard in shards),
-        "runsBacklog": sum(shard.runs for shard in shards),
-    }
 
 
 def _lateness(of: Iterable[counts.LaneView], now_us: int) -> output.Row:
@@ -95,6 +71,7 @@ def _lateness(of: Iterable[counts.LaneView], now_us: int) -> output.Row:
 
 
 def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output.Row:
+    lanes = [lane for shard in shards for lane in shard.lanes]
     return {
         "server": seen.server,
         "layout": seen.layout.number,
@@ -102,7 +79,14 @@ def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output
         "shards": seen.layout.shards,
         "shardStates": dict(sorted(collections.Counter(each.state for each in shards).items())),
         "epoch": seen.epoch,
-        **_counts(shards, seen.now_us),
+        "armed": sum(shard.armed for shard in shards),
+        "due": sum(lane.due for lane in lanes),
+        **_lateness(lanes, seen.now_us),
+        "claimed": sum(lane.claimed for lane in lanes),
+        "claims": sum(shard.claims for shard in shards),
+        "occurrences": sum(shard.occurrences for shard in shards),
+        "deadLetters": sum(shard.dead for shard in shards),
+        "runsBacklog": sum(shard.runs for shard in shards),
         "memoryUsedBytes": seen.memory_used,
         "memoryResidentBytes": seen.memory_resident,
         "memoryLimitBytes": seen.memory_limit,
@@ -131,31 +115,6 @@ def _total_cells(row: output.Row) -> output.Cells:
         f" {f'limit {output.size(limit)}' if limit else 'no limit'}",
         "workers": f"{len(workers)}{': ' if workers else ''}{', '.join(workers)}",
     }
-
-
-def _of_shard(shard: counts.ShardView, now_us: int) -> output.Row:
-    return {
-        "layout": sharding.layout_of(shard.shard),
-        "shard": sharding.index_of(shard.shard),
-        "state": shard.state,
-        **_counts([shard], now_us),
-    }
-
-
-_OF_SHARD: output.Columns = {
-    "shard": lambda row: (
-        str(row["shard"]) if row["state"] == "open" else f"{row['layout']}.{row['shard']}"
-    ),
-    "state": "state",
-    "armed": "armed",
-    "due": "due",
-    "late": output.late,
-    "claimed": "claimed",
-    "claims": "claims",
-    "occurrences": "occurrences",
-    "dead": "deadLetters",
-    "runs": "runsBacklog",
-}
 
 
 def _by_namespace(shards: Iterable[counts.ShardView], now_us: int) -> list[output.Row]:
@@ -300,18 +259,17 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
 # -- another number of shards ----------------------------------------------------------------------
 
 
+_MOST_SHARDS = 65_536
 _LOOK_SECONDS = 0.5
 #: If no leader has begun within this time, there is none, or its version cannot do it.
 _UNHEARD_SECONDS = 60.0
 
 
 def _power_of_two(text: str) -> int:
-    most = 65_536
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
-    if number < 1 or number & (number - 1) or number > most:
-        near = [1 << n for n in range(17) if number / 2 < 1 << n < number * 2 or (1 << n) == most]
-        listed = " or ".join(str(n) for n in near[:2]) if 1 <= number <= most else "64 or 256"
-        raise ValueError(f"{errors.quoted(text)} is no power of two up to {most}; write {listed}")
+    if number < 1 or number & (number - 1) or number > _MOST_SHARDS:
+        message = f"is no power of two up to {_MOST_SHARDS}; write 64 or 256"
+        raise ValueError(f"{errors.quoted(text)} {message}")
     return number
 
 

@@ -1,12 +1,11 @@
 """Collects the facts about one Schedule that the user of the command may read.
 
-Only the Schedule itself is required. Objects that the user may not read (Jobs, Events, the
-operator's Lease) are left out, and the answer says less. Instants in microseconds, 0 = unknown.
+Only the Schedule itself is required. Objects that the user may not read (Jobs, the operator's
+Lease) are left out, and the answer says less. Instants in microseconds, 0 = unknown.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
@@ -35,7 +34,6 @@ USUAL_LEASE = "duepoint-system/duepoint-operator"
 _LEASES = "/apis/coordination.k8s.io/v1"
 #: A Lease that was not renewed for longer than this has no holder: its duration is 15 s.
 _STALE_US = 20_000_000
-_MOST_EVENTS = "500"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +78,6 @@ class ScheduleFacts:
         written: who last wrote each field of the spec, and when.
         jobs: None if they may not be read.
         lease: None if it may not be read, or if the status does not name it.
-        notes: reason and text of the Events about the Schedule, newest first.
-        is_deleting: the namespace is being deleted.
     """
 
     namespace: str
@@ -102,8 +98,6 @@ class ScheduleFacts:
     written: Mapping[str, tuple[str, int]]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
-    notes: tuple[tuple[str, str], ...] = ()
-    is_deleting: bool = False
 
     @property
     def identity(self) -> str:
@@ -206,9 +200,7 @@ async def gathered(place: options.Place, name: str) -> ScheduleFacts:
         return dataclasses.replace(
             known,
             jobs=await _jobs(server, known),
-            notes=await _notes(server, known),
             lease=await lease_facts(server, named or USUAL_LEASE, is_certain=bool(named)),
-            is_deleting=await _is_deleting(server),
         )
 
 
@@ -231,34 +223,6 @@ async def lease_facts(
         is_stale=time.time_ns() // 1_000 - renewed_us > _STALE_US,
         state=installation.read(metadata.get("annotations") or {}),
     )
-
-
-async def _is_deleting(server: clusters.ClusterSession) -> bool:
-    with contextlib.suppress(kube_errors.ApiError):
-        found = await clusters.get(
-            server, port.path("/api/v1", None, "namespaces", server.namespace)
-        )
-        return bool((found.get("metadata") or {}).get("deletionTimestamp"))
-    return False
-
-
-async def _notes(
-    server: clusters.ClusterSession, known: ScheduleFacts
-) -> tuple[tuple[str, str], ...]:
-    """Read reason and text of the Events about the Schedule, newest first."""
-    selector = f"involvedObject.name={known.name},involvedObject.kind={schedules.KIND}"
-    try:
-        path = port.path("/api/v1", server.namespace, "events")
-        found = await clusters.get(server, path, fieldSelector=selector, limit=_MOST_EVENTS)
-    except kube_errors.ApiError:
-        return ()
-    listed = sorted(found["items"], key=_event_time, reverse=True)
-    return tuple((one.get("reason") or "", one.get("message") or "") for one in listed)
-
-
-def _event_time(event: Object) -> str:
-    observed: str = (event.get("series") or {}).get("lastObservedTime", "")
-    return observed or event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
 # -- Jobs ----------------------------------------------------------------------------------------

@@ -136,8 +136,6 @@ def _steps(facts: ScheduleFacts, cause: Finding, slot_us: int) -> tuple[str, ...
 
 def now(facts: ScheduleFacts, now_us: int) -> tuple[Finding, ...]:
     """Return why the Schedule does not run now, or that nothing is wrong."""
-    if facts.is_deleting:
-        return (Finding(Reason.DELETED, f"the namespace {facts.namespace} is being deleted"),)
     return tuple(_stopped(facts, now_us)) or tuple(_running(facts, now_us)) or (_well(facts),)
 
 
@@ -388,10 +386,6 @@ def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
     for job in facts.jobs or ():
         if job.slot_us == at_us:
             return _of_job(job)
-    instant = instants.utc_text(at_us)
-    for reason, note in facts.notes:
-        if instant in note:
-            return Finding(reason, note, at_us)
     text = "it has ended, and the last slots of the status do not reach back to it"
     if at_us < facts.edited_us:
         text += (
