@@ -277,30 +277,6 @@ def test_an_instant_that_has_passed_is_noted_and_valid(duepoint, fields, notes):
     assert noted(duepoint, **fields) == notes
 
 
-@pytest.mark.parametrize(
-    ("url", "is_noted"),
-    [
-        ("http://hooks.example.com/x", True),
-        ("http://1.1.1.1/x", True),
-        ("http://[2606:4700::1]/x", True),
-        ("https://hooks.example.com/x", False),
-        ("http://10.1.2.3/x", False),
-        ("http://127.0.0.1:8089/x", False),
-        ("http://[fd12::1]/x", False),
-        ("http://billing.shop.svc/x", False),
-        ("http://billing.shop.svc.cluster.local/x", False),
-        ("http://billing/x", False),
-    ],
-)
-def test_plain_http_to_a_public_host_is_noted_and_valid(duepoint, url, is_noted):
-    notes = noted(duepoint, jobTemplate=ABSENT, webhook={"url": url})
-    assert bool(notes) is is_noted
-    for field, message in notes:
-        assert field == "spec.webhook.url"
-        assert message.startswith("plain http to ")
-        assert "write https://" in message
-
-
 # -- CronJobs --------------------------------------------------------------------------------
 
 
