@@ -18,7 +18,6 @@ import functools
 import ipaddress
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,23 +196,4 @@ async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, s
     if not is_near:
         message = f"the kubeconfig's does not go to another machine, {place.server}; {_HOW}"
         raise errors.InvalidSetting("--token-file", message)
-    return _TokenOfContext(login.token, place), namespace
-
-
-class _TokenOfContext(client.TokenSource):
-    """A token that is requested again when the API refuses it: an import may outlive it."""
-
-    def __init__(self, token: str, place: ApiPlace) -> None:
-        super().__init__(token)
-        self._place = place
-
-    def renew(self) -> bool:
-        """Log in again, in a thread with its own event loop: this thread may be running one."""
-        access = credentials.found(self._place.kubeconfig, self._place.context)
-        with futures.ThreadPoolExecutor(max_workers=1) as threads:
-            try:
-                login = threads.submit(lambda: asyncio.run(access.login())).result()
-            except errors.DuepointError:
-                return False  # the caller reports the 401
-        former, self._token = self._token, login.token or self._token
-        return former != self._token
+    return client.TokenSource(login.token), namespace

@@ -127,26 +127,16 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found
 
 
 def _worst(coming: Forecast) -> Iterator[tuple[int, int]]:
-    """Yield the worst minutes, each with the number of others with the same load and Schedules.
+    """Yield the worst minutes, each with the number of others that are alike.
 
-    Minutes with the same load at the same minute of an hour count as alike without comparison.
+    Minutes are alike if they have the same load at the same minute of an hour.
     """
-    minutes = coming.minutes
     places: dict[tuple[int, int], list[int]] = {}
-    for minute in sorted(range(len(minutes)), key=lambda one: (-minutes[one], one)):
-        if minutes[minute]:
-            place = round(minutes[minute]), coming.at_us(minute) // load.MINUTE_US % 60
+    for minute, slots in enumerate(coming.minutes):
+        if slots:
+            place = -round(slots), coming.at_us(minute) // load.MINUTE_US % 60
             places.setdefault(place, []).append(minute)
-    alike: dict[object, list[int]] = {}
-    least = 0
-    for (slots, _), found in places.items():
-        if slots < least:
-            break
-        inside = frozenset((group.text, group.time_zone) for _, group in coming.inside(found[0]))
-        if (slots, inside) in alike or not least:
-            alike.setdefault((slots, inside), []).extend(found)
-        least = slots if len(alike) == _WORST else 0
-    for found in alike.values():
+    for _, found in sorted(places.items())[:_WORST]:
         yield found[0], len(found) - 1
 
 

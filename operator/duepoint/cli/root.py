@@ -1,9 +1,9 @@
 """The root command: finds the requested subcommand, and reports errors.
 
 Defines the names of the subcommands, the exit codes, and how every output behaves. If the reader of
-the output has gone away (``| head``), the command ends quietly; a broken connection is an error
-like any other. Characters that the terminal cannot show are escaped. An error is one line on
-standard error. The module of a subcommand is imported only when that subcommand runs.
+the output has gone away (``| head``), the command ends quietly. Characters that the terminal cannot
+show are escaped. An error is one line on standard error. The module of a subcommand is imported
+only when that subcommand runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import errno
 import importlib
 import os
-import select
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,98 +21,89 @@ import click
 from duepoint import __version__, errors
 from duepoint.cli import grouping, output
 
-#: For each subcommand its module below ``duepoint.cli``, its name there, and the first sentence of
-#: its help, so that the list of all subcommands imports none of them.
+#: For each subcommand its module below ``duepoint.cli`` with its name there, and the first sentence
+#: of its help, so that the list of all subcommands imports none of them.
 _HOMES = {
-    "run": (
-        "local.command", "run",
-        "Run manifests on this machine, without a cluster, until Ctrl-C.",
-    ),
+    "run": ("local.command:run", "Run manifests on this machine, without a cluster, until Ctrl-C."),
     "next": (
-        "expression", "next_slots",
+        "expression:next_slots",
         "Say in plain words when the expression EXPR runs, and print its next slots.",
     ),
-    "explain": ("expression", "explain", "Say in plain words when the expression EXPR runs."),
+    "explain": ("expression:explain", "Say in plain words when the expression EXPR runs."),
     "validate": (
-        "check.validate", "validate",
+        "check.validate:validate",
         "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
     ),
     "simulate": (
-        "check.simulate", "simulate",
+        "check.simulate:simulate",
         "List every slot of the Schedules in a file, and what becomes of it.",
     ),
     "forecast": (
-        "forecast", "forecast",
+        "forecast:forecast",
         "Show how many runs the coming hours bring, and who is in the worst minutes.",
     ),
     "import": (
-        "cronjob.importing", "importing",
+        "cronjob.importing:importing",
         "Print Schedules made of what another scheduler runs.",
     ),
-    "trigger": ("scheduleruns", "trigger", "Run the Schedule NAME once, now."),
-    "backfill": (
-        "scheduleruns", "backfill",
-        "Run the slots of the Schedule NAME in a range again.",
-    ),
+    "trigger": ("scheduleruns:trigger", "Run the Schedule NAME once, now."),
+    "backfill": ("scheduleruns:backfill", "Run the slots of the Schedule NAME in a range again."),
     "webhook": (
-        "webhook", "webhook",
+        "webhook:webhook",
         "Send a sample of a Schedule's webhook; check a request that was received.",
     ),
     "list": (
-        "schedules.listing", "list_schedules",
+        "schedules.listing:list_schedules",
         "List Schedules: when they run next, how they ran last, and how they stand.",
     ),
     "describe": (
-        "schedules.listing", "describe",
+        "schedules.listing:describe",
         "Show the Schedule NAME: how it stands, its last slots and its next five times.",
     ),
     "why": (
-        "schedules.why", "why",
+        "schedules.why:why",
         "Say why the Schedule NAME does not run, since when, and what to do next.",
     ),
     "suspend": (
-        "schedules.suspension", "suspend",
+        "schedules.suspension:suspend",
         "Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.",
     ),
     "resume": (
-        "schedules.suspension", "resume",
+        "schedules.suspension:resume",
         "Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.",
     ),
     "logs": (
-        "schedules.logs", "logs",
+        "schedules.logs:logs",
         "Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.",
     ),
-    "dashboard": ("dashboard", "dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
+    "dashboard": ("dashboard:dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
     "doctor": (
-        "doctor", "doctor",
+        "doctor:doctor",
         "Check an installation, and say what to do where something is wrong.",
     ),
     "queue": (
-        "queue.queue", "queue",
+        "queue.queue:queue",
         "Look into the queue in Redis, and cut it anew; all but partition change nothing.",
     ),
     "dlq": (
-        "queue.deadletters", "dlq",
+        "queue.deadletters:dlq",
         "Look at the dead letters: slots that were given up on; run them again, or remove them.",
     ),
-    "set": (
-        "sets", "sets",
-        "Look at and change the members of a ScheduleSet, through the HTTP API.",
-    ),
-    "load": ("load", "load", "Submit one-offs to SET and measure how late their events come."),
+    "set": ("sets:sets", "Look at and change the members of a ScheduleSet, through the HTTP API."),
+    "load": ("load:load", "Submit one-offs to SET and measure how late their events come."),
     "operator": (
-        "processes", "operator",
+        "processes:operator",
         "Reconcile Schedules into the queue; one replica is active, the others stand by.",
     ),
     "worker": (
-        "processes", "worker",
+        "processes:worker",
         "Claim due points and fire their targets; every replica is active.",
     ),
     "api": (
-        "processes", "api",
+        "processes:api",
         "Serve the HTTP API of ScheduleSets' members; every replica is active.",
     ),
-}  # fmt: skip
+}
 
 #: Error numbers of writes to a disk that is full or broken, or over a quota.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -128,13 +118,13 @@ class Commands(grouping.CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _HOMES:
             return None
-        module, name, _ = _HOMES[cmd_name]
+        module, _, name = _HOMES[cmd_name][0].partition(":")
         found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
         assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
         return found
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as the group's
-        return [(name, sentence) for name, (_, _, sentence) in _HOMES.items()]
+        return [(name, sentence) for name, (_, sentence) in _HOMES.items()]
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run the command and end the process; only here do exceptions become exit codes."""
@@ -208,30 +198,12 @@ def complete_for_kubectl() -> None:
 
 @contextlib.contextmanager
 def _while_it_is_read() -> Iterator[None]:
-    """End quietly once standard output has no reader.
-
-    Raises:
-        click.exceptions.Exit: the reader of standard output has enough; the code is 0.
-        click.ClickException: another pipe broke, such as a connection to a server.
-    """
+    """End quietly, with code 0, once the reader of standard output has enough."""
     try:
         yield
-    except BrokenPipeError as error:
-        if _has_reader():
-            message = f"a connection broke while the command used it: {error.strerror or error}"
-            raise click.ClickException(message) from error
+    except BrokenPipeError:  # of a connection it has become another error
         _write_no_more()
         raise click.exceptions.Exit(0) from None
-
-
-def _has_reader() -> bool:
-    """Whether standard output still has a reader."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout, 0)  # poll always reports errors, without any flag
-    except (OSError, ValueError):
-        return True  # not a file descriptor, so not a pipe
-    return not poll.poll(0)
 
 
 def _refused(message: str, program: str) -> int:

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import click
@@ -346,7 +346,7 @@ def backfill(
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
-    """Return what would run: the number of slots, the first, the last, and warnings.
+    """Return what would run: the number of slots, the first and the last.
 
     Raises:
         errors.InvalidSetting: the operator would refuse it.
@@ -365,7 +365,6 @@ def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
         "slots": count,
         "first": output.time(next(line.walk(after_us, through_us), None)),
         "last": output.time(next(line.walk_back(through_us, after_us), None)),
-        "notes": list(_notes(known, asked)),
     }
 
 
@@ -381,20 +380,8 @@ def _show(known: ScheduleSpec, asked: Backfill, preview: output.Row) -> None:
     for name in ("first", "last") if count else ():
         slot = preview[name]
         output.say(f"  {name:<5}  {slot}  {zone.text(instants.strict_us(slot))}")
-    for note in preview["notes"]:
-        output.say(f"  note: {note}")
-
-
-def _notes(known: ScheduleSpec, asked: Backfill) -> Iterator[str]:
-    """Yield warnings about what users may not expect."""
-    policy = known.rule.policy
     if asked.to_us > asked.asked_us:
-        yield "slots after now are left out: the Schedule runs them itself"
-    if policy.concurrency != "Allow" and asked.max_parallel > policy.max_concurrency:
-        limit = f"concurrencyPolicy {policy.concurrency}: {policy.max_concurrency} at a time"
-        yield f"{limit}, and beside regular runs as it says"
-    if known.rule.timing.suspend:
-        yield "the Schedule is suspended; these slots run all the same"
+        output.say("  slots after now are left out: the Schedule runs them itself")
 
 
 def _agreed(count: int) -> bool:

@@ -1,8 +1,7 @@
 """``duepoint set``: commands for the members of a ScheduleSet, for one or for a list.
 
 Everything goes through the HTTP API, with the rights of the token. If a member does not exist, the
-command names the id that was probably meant, with exit code 1. ``transfer`` has the commands for
-whole sets.
+exit code is 1. ``transfer`` has the commands for whole sets.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from duepoint.client import calls
 from duepoint.expressions import durations
 
 _PAGE = 500
-#: How many members to search for the id that was probably meant.
-_LOOKED_THROUGH = 1_000
-
 #: How many coming slots ``get`` shows for a member with a schedule.
 _NEXT = 3
 
@@ -59,7 +55,10 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
     try:
         row = _row(await asked.get(id_))
     except client.NothingThere as missing:
-        return await _no_member(asked, id_, missing)
+        if missing.code != calls.NO_MEMBER:
+            raise
+        output.complain(missing.detail)
+        return output.FAILED
     if row["schedule"] is not None:
         row["nextTimes"] = list(await asked.next_times(id_, _NEXT))
     _show_member(row, form)
@@ -297,18 +296,3 @@ def _say_deleted(counts: Mapping[str, int], form: str) -> int:
         refused = f", {counts['Refused']:,} could not be" if counts["Refused"] else ""
         output.say(f"{counts['Removed']:,} deleted{absent}{refused}")
     return 0 if counts["Removed"] and not counts["Refused"] else output.FAILED
-
-
-async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.NothingThere) -> int:
-    """Report a missing member, with the id that was probably meant; raise for a missing set."""
-    if missing.code != calls.NO_MEMBER:
-        raise missing
-    near = ""
-    with contextlib.suppress(client.ClientError):
-        for length in (len(id_) - 1, len(id_) // 2, 1):
-            page = await asked.page(prefix=id_[:length], limit=_LOOKED_THROUGH)
-            if near := grouping.nearest(id_, [member.id for member in page.items]):
-                break
-    hint = f'; did you mean "{near}"?' if near else ""
-    output.complain(f"{missing.detail}{hint}")
-    return output.FAILED

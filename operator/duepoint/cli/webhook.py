@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import click
 import msgspec
@@ -154,36 +153,20 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
     help="The request as it came: headers, an empty line, the body byte for byte. Unset: standard"
     " input.",
 )
-@click.option(
-    "--tolerance",
-    "tolerance_us",
-    default="5m",
-    metavar="DURATION",
-    type=options.DURATION_US,
-    show_default=True,
-    help="How far its time may be from --at; 0s does not look at it.",
-)
-@click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
 @options.output_format
 def verify(
     *,
     secrets: tuple[str, ...],
     secret_files: tuple[str, ...],
     request: str,
-    tolerance_us: int,
-    at: str,
     form: str,
 ) -> None:
     """Check the signature of a request that was received.
 
     Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
     """
-    row = judge(
-        captured(options.content("--request", request)),
-        verifiers(secrets, secret_files),
-        tolerance_us=tolerance_us,
-        at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
-    )
+    headers, body = captured(options.content("--request", request))
+    row = judge(headers, body, verifiers(secrets, secret_files))
     if output.is_data(form):
         output.write([row], form)
     elif row["valid"]:
@@ -197,13 +180,6 @@ def verify(
 
 
 # -- the signature of a captured request -----------------------------------------------------------
-
-
-class Captured(NamedTuple):
-    """A request as a receiver got it, with header names in lower case."""
-
-    headers: Mapping[str, str]
-    body: bytes
 
 
 def verifiers(
@@ -223,8 +199,10 @@ def verifiers(
     return tuple(made)
 
 
-def captured(data: bytes) -> Captured:
-    """Read a request as it was received, or as printed by ``webhook test -o json``.
+def captured(data: bytes) -> tuple[dict[str, str], bytes]:
+    """Return headers, with names in lower case, and body of a request as it was received.
+
+    The request may also be as printed by ``webhook test -o json``.
 
     Raises:
         errors.InvalidSetting: it is other JSON.
@@ -233,14 +211,14 @@ def captured(data: bytes) -> Captured:
         try:
             printed = json.loads(jsontext.clipped(data))
             headers = {name.lower(): str(value) for name, value in printed["headers"].items()}
-            return Captured(headers, str(printed.get("body") or "").encode())
+            return headers, str(printed.get("body") or "").encode()
         except (ValueError, KeyError, AttributeError, TypeError):
             raise errors.InvalidSetting(
                 "--request", 'is JSON of another form; write {"headers": {...}, "body": "..."}'
             ) from None
     head, _, body = data.partition(b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n")
     pairs = (line.partition(":") for line in head.decode("latin-1").splitlines() if ":" in line)
-    return Captured({name.strip().lower(): value.strip() for name, _, value in pairs}, body)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}, body
 
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -250,40 +228,25 @@ _MOST_DIGITS = 12
 
 
 def judge(
-    request: Captured,
-    verifiers: Sequence[signing.Signer],
-    *,
-    tolerance_us: int,
-    at_us: int,
+    headers: Mapping[str, str], body: bytes, verifiers: Sequence[signing.Signer]
 ) -> output.Row:
-    """Return whether the request is signed with one of the secrets, with which, or why not.
-
-    With ``tolerance_us`` 0 the time is not checked.
-    """
+    """Return whether the request is signed with one of the secrets, with which, or why not."""
     row: output.Row = {"valid": False, "webhookId": "", "sentAt": "", "secret": None}
     for name in _WANTED:
-        if not request.headers.get(name):
-            known = sorted(request.headers)[:20]
+        if not headers.get(name):
+            known = sorted(headers)[:20]
             found = ", ".join(each[:_MOST_OF_NAME] for each in known) or "none"
             return row | {"reason": f"header {name} is missing; headers found: {found}"}
-    row["webhookId"], timestamp, signature = (request.headers[name] for name in _WANTED)
+    row["webhookId"], timestamp, signature = (headers[name] for name in _WANTED)
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
         reason = f"webhook-timestamp {errors.quoted(timestamp)} is no time in whole seconds"
         return row | {"reason": reason}
     sent_us = int(timestamp) * 1_000_000
     row["sentAt"] = output.time(sent_us) or ""
-    content = signing.signed_content(row["webhookId"], timestamp, request.body)
+    content = signing.signed_content(row["webhookId"], timestamp, body)
     row["secret"] = _signed_by(verifiers, content, signature) or None
     if row["secret"] is None:
-        reason = _why_not(request.body, verifiers, row["webhookId"], timestamp, signature)
-        return row | {"reason": reason}
-    late_us = at_us - sent_us
-    if tolerance_us and abs(late_us) > tolerance_us:
-        side = "before" if late_us > 0 else "after"
-        reason = (
-            f"the signature is right, but it was sent {abs(late_us) // 1_000_000} s {side} the "
-            f"time it is checked for ({row['sentAt']}); write --at TIME for a request of the past"
-        )
+        reason = _why_not(body, verifiers, row["webhookId"], timestamp, signature)
         return row | {"reason": reason}
     return row | {"valid": True, "reason": ""}
 

@@ -106,11 +106,6 @@ def test_every_field_of_a_cronjob_comes_along(imported):
             "metadata.ownerReferences: left out",
             id="an owner",
         ),
-        pytest.param(
-            a_cronjob(metadata={"annotations": {"meta.helm.sh/release-name": "x"}}),
-            "Helm deploys this CronJob",
-            id="deployed by a tool",
-        ),
     ],
 )
 def test_what_will_differ_is_said(imported, thing, says):

@@ -164,7 +164,7 @@ def raw(body=BODY, sent=BODY, secret=SECRET, ending="\r\n", **changes) -> bytes:
 
 
 def verify(duepoint, given, *arguments):
-    return duepoint("webhook", "verify", "--secret", SECRET, "--at", AT, *arguments, given=given)
+    return duepoint("webhook", "verify", "--secret", SECRET, *arguments, given=given)
 
 
 @pytest.mark.parametrize("ending", ["\r\n", "\n"])
@@ -206,17 +206,6 @@ def test_why_a_request_is_not_valid(duepoint, given, words):
     assert answer.err.startswith("duepoint: not valid: ")
     assert words in answer.err
     assert answer.err.count("\n") == 1
-
-
-def test_an_old_request_is_not_valid_unless_its_time_is_left_alone(duepoint):
-    old = ("--at", "2026-03-01T13:00:00Z")
-    answer = verify(duepoint, raw(), *old)
-    assert answer.code == 1
-    assert "3600 s before" in answer.err
-    assert verify(duepoint, raw(), *old, "--tolerance", "0s").code == 0
-    assert verify(duepoint, raw(), *old, "--tolerance", "2h").code == 0
-    early = verify(duepoint, raw(), "--at", "2026-03-01T11:00:00Z")
-    assert "after" in early.err
 
 
 def test_of_noise_little_is_repeated_and_nothing_that_moves_a_terminal(duepoint):

@@ -55,12 +55,12 @@ def a_lease(**state):
     return LeaseFacts(
         holder="operator",
         renewed_us=NOW - 1_000_000,
-        is_stale=False,
+        leads=True,
         state=InstallationState(at="2026-03-02T12:00:20Z", **{"workers": 2, **state}),
     )
 
 
-GONE = LeaseFacts(holder="", renewed_us=NOW - 60_000_000, is_stale=True)
+GONE = LeaseFacts(renewed_us=NOW - 60_000_000)
 SUCCESS = {
     "scheduledTime": "2026-03-02T12:00:00Z",
     "startTime": "2026-03-02T12:00:00.250000Z",

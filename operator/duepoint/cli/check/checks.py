@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -238,17 +237,6 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else ""
 
 
-_QUANTITY = re.compile(
-    r"\+?(?P<number>\d+\.?\d*|\.\d+)(?:(?P<unit>[KMGTPE]i|[numkMGTPE])|[eE](?P<power>[+-]?\d{1,3}))?",
-    re.ASCII,
-)
-_UNITS = {
-    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
-    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
-}  # fmt: skip
-
-
 def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
     """Yield the problems of the jobTemplate in a Schedule's spec, if it has one."""
     template = _mapping(spec.get("jobTemplate"))
@@ -277,26 +265,6 @@ def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
                         f"{path}.volumeMounts[{number}].name",
                         f"{errors.quoted(name)}: there is no volume of that name in volumes",
                     )
-            yield from _of_resources(_mapping(container.get("resources")), f"{path}.resources")
-
-
-def _of_resources(resources: dict[str, Any], path: str) -> Iterator[Problem]:
-    limits = _mapping(resources.get("limits"))
-    for name, request in _mapping(resources.get("requests")).items():
-        wanted, most = _amount(request), _amount(limits.get(name))
-        if wanted is not None and most is not None and wanted > most:
-            message = f"{request} is more than the limit of {limits[name]}"
-            yield Problem(f"{path}.requests.{name}", message)
-
-
-def _amount(value: Any) -> Decimal | None:  # noqa: ANN401 - any JSON
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    parts = _QUANTITY.fullmatch(str(value))
-    if parts is None:
-        return None
-    unit = _UNITS[parts["unit"]] if parts["unit"] else Decimal(10) ** int(parts["power"] or 0)
-    return Decimal(parts["number"]) * unit
 
 
 def _mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON

@@ -37,14 +37,6 @@ _OF_THE_SERVER = (
 _OF_OTHERS = ("ownerReferences", "finalizers")
 _FIRST = ("name", "generateName", "namespace")
 _RECORDS = ("kubectl.kubernetes.io/last-applied-configuration", "argocd.argoproj.io/tracking-id")
-#: Keys by which deployment tools recognise their objects, and the names of the tools.
-_TOOLS = {
-    "argocd.argoproj.io/tracking-id": "Argo CD",
-    "argocd.argoproj.io/instance": "Argo CD",
-    "kustomize.toolkit.fluxcd.io/name": "Flux",
-    "helm.toolkit.fluxcd.io/name": "Flux",
-    "meta.helm.sh/release-name": "Helm",
-}
 
 
 def ported(
@@ -77,16 +69,11 @@ def _metadata(given: Any, namespace: str | None) -> tuple[Any, list[Problem]]:  
     kept = _without(given, _OF_THE_SERVER + _OF_OTHERS)
     if namespace is not None and not kept.get("namespace"):
         kept["namespace"] = namespace
-    tools = set()
     for part in ("labels", "annotations"):
         if isinstance(kept.get(part), dict):
-            tools |= {_TOOLS[key] for key in kept[part] if key in _TOOLS}
             kept[part] = _without(kept[part], _RECORDS)
         if part in kept and not kept[part]:
             del kept[part]
-    for tool in sorted(tools):
-        message = f"{tool} deploys this CronJob: put the Schedule where {tool} finds it, and take"
-        notes.append(note("metadata", f"{message} the CronJob out there"))
     return _first(kept, _FIRST), notes
 
 

@@ -10,7 +10,6 @@ is always quoted.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import sys
 from collections.abc import Iterable
@@ -70,12 +69,11 @@ _HEAD = (
 )
 
 
-def _show(found: Iterable[Imported | None], form: str) -> None:
+def _show(found: Iterable[Imported | None]) -> None:
     """Print everything; exits with a code if something was wrong or there was no CronJob.
 
     Each document is written at once, so that a thousand take no more memory than one.
     """
-    items: list[Any] = []
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
     for imported in found:
@@ -87,19 +85,13 @@ def _show(found: Iterable[Imported | None], form: str) -> None:
                 output.complain(str(problem), imported.source.where)
         else:
             made += 1
-            if form == "json":
-                items.append(imported.schedule)
-            else:
-                _comment(_HEAD if made == 1 else ())
-                sys.stdout.write("---\n")
-                _comment([imported.source.where, *map(str, imported.notes)])
-                sys.stdout.write(text_of(imported.schedule))
+            _comment(_HEAD if made == 1 else ())
+            sys.stdout.write("---\n")
+            _comment([imported.source.where, *map(str, imported.notes)])
+            sys.stdout.write(text_of(imported.schedule))
             general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
             own = (str(note) for note in imported.notes if note.path)
             _repeat(own, f"CronJob {imported.source.name}")
-    if items:  # one List, because JSON has neither documents nor comments
-        listed = {"apiVersion": "v1", "kind": "List", "items": items}
-        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
     if made:
         _repeat(general, "every CronJob")
         _repeat([" ".join(_HEAD[1:])])
@@ -144,13 +136,7 @@ def importing() -> None:
     "--time-zone", metavar="ZONE", type=options.ZONE,
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
 )  # fmt: skip
-@click.option(
-    "--output", "-o", "form", metavar="yaml|json", type=options.words("yaml", "json"),
-    default="yaml", show_default=True,
-)  # fmt: skip
-def cronjob(
-    *, files: tuple[str, ...], namespace: str | None, time_zone: str | None, form: str
-) -> None:
+def cronjob(*, files: tuple[str, ...], namespace: str | None, time_zone: str | None) -> None:
     """Print CronJobs of files as Schedules, and say what will differ.
 
     Those of a cluster come from kubectl, by standard input.
@@ -163,4 +149,4 @@ def cronjob(
         time_zone=time_zone,
         now_us=instants.now_us(),
     )
-    _show(made, form)
+    _show(made)

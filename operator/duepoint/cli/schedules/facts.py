@@ -7,7 +7,6 @@ Lease) are left out, and the answer says less. Instants in microseconds, 0 = unk
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.cli import cluster as clusters
-from duepoint.cli import options
+from duepoint.cli import instants, options
 from duepoint.controller.status import published, texts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
@@ -51,18 +50,14 @@ class LeaseFacts:
     """The operator's Lease.
 
     Attributes:
-        holder: empty if no operator leads.
-        is_stale: it was not renewed within its duration.
+        holder: empty if nobody holds it.
+        leads: whether the holder has renewed it within its duration.
     """
 
-    holder: str
-    renewed_us: int
-    is_stale: bool
+    holder: str = ""
+    renewed_us: int = 0
+    leads: bool = False
     state: installation.InstallationState | None = None
-
-    @property
-    def leads(self) -> bool:
-        return bool(self.holder) and not self.is_stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +117,6 @@ class ScheduleFacts:
     def edited_us(self) -> int:
         """When a field of the spec was last written."""
         return max((at_us for _, at_us in self.written.values()), default=0)
-
-    @property
-    def is_refused(self) -> bool:
-        return ConditionType.STALLED in self.conditions
 
     @property
     def is_over(self) -> bool:
@@ -212,15 +203,16 @@ async def lease_facts(
     try:
         found = await clusters.get(server, port.path(_LEASES, namespace, "leases", name))
     except kube_errors.NotFound:
-        return LeaseFacts(holder="", renewed_us=0, is_stale=True) if is_certain else None
+        return LeaseFacts() if is_certain else None
     except kube_errors.ApiError:
         return None
     spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
+    holder = str(spec.get("holderIdentity") or "")
     renewed_us = texts.instant_us(spec.get("renewTime"))
     return LeaseFacts(
-        holder=str(spec.get("holderIdentity") or ""),
+        holder=holder,
         renewed_us=renewed_us,
-        is_stale=time.time_ns() // 1_000 - renewed_us > _STALE_US,
+        leads=bool(holder) and instants.now_us() - renewed_us <= _STALE_US,
         state=installation.read(metadata.get("annotations") or {}),
     )
 

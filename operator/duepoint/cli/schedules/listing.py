@@ -12,7 +12,8 @@ from duepoint.cli.cluster import ClusterSession
 from duepoint.cli.schedules import facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import diagnosis, manualruns
+from duepoint.runs.run import REGULAR
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType
 
 _UPCOMING = 5
@@ -39,14 +40,8 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
         rows = [row for row in rows if row["health"] in diagnosis.TROUBLED]
         if count and not rows:
             output.complain(f"none of {count} Schedules is in trouble")
-    shown = ("namespace", *_COLUMNS) if place.everywhere else tuple(_COLUMNS)
-    columns: output.Columns = {"namespace": "namespace", **_COLUMNS}
-    output.show_rows(
-        rows,
-        form,
-        {name: columns[name] for name in shown},
-        wide=_WIDE,
-    )
+    first: output.Columns = {"namespace": "namespace"} if place.everywhere else {}
+    output.show_rows(rows, form, {**first, **_COLUMNS}, wide=_WIDE)
 
 
 async def _listed(place: options.Place, selector: str | None) -> list[dict[str, Any]]:
@@ -126,70 +121,48 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     now_us = instants.now_us()
     answer = why.now(known, now_us)
     slots = [row(slot) for slot in known.recent]
+    upcoming = _upcoming(known, now_us)
     if output.is_data(form):
-        output.write(
-            [
-                {
-                    **_row(known),
-                    "why": why.row(known, answer),
-                    "upcoming": [
-                        instants.utc_text(slot_us) for slot_us in _upcoming(known, now_us)
-                    ],
-                    "recent": slots,
-                }
-            ],
-            form,
-        )
+        more = {"upcoming": [instants.utc_text(slot_us) for slot_us in upcoming], "recent": slots}
+        output.write([{**_row(known), "why": why.row(known, answer), **more}], form)
         return
-    _show(known, answer, now_us)
+    timing = () if known.spec is None else known.spec.rule.timing.schedules
+    cells = {
+        "schedule": known.identity,
+        "when": f"{', '.join(timing)} ({known.zone})",
+        "target": known.target,
+        "health": known.diagnosis(now_us).health.value,
+    }
+    output.show_row({}, "table", {key: cell for key, cell in cells.items() if cell})
+    for line in why.lines(known, answer):
+        output.say(line)
+    local = instants.LocalTime(known.zone)
+    output.say("next five times" if upcoming else "next five times: none")
+    for slot_us in upcoming:
+        output.say(f"  {local.text(slot_us)}")
     output.say("last slots" if slots else "last slots: none")
     output.show_rows(slots, "table", columns(known.zone))
 
 
-def _show(known: ScheduleFacts, answer: tuple[why.Finding, ...], now_us: int) -> None:
-    row = _row(known)
-    cells = {
-        "schedule": f"{known.namespace}/{known.name}",
-        "when": f"{row['schedule']} ({known.zone})",
-        "target": known.target,
-        "health": row["health"],
-    }
-    output.show_row(row, "table", {key: cell for key, cell in cells.items() if cell})
-    for line in list(why.lines(known, answer))[1:]:
-        output.say(line.removeprefix("  ").replace("  ", "     ", 1))
-    local = instants.LocalTime(known.zone)
-    upcoming = [local.text(slot_us) for slot_us in _upcoming(known, now_us)]
-    output.say("next five times" if upcoming else "next five times: none")
-    for text in upcoming:
-        output.say(f"  {text}")
-
-
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
     """Return the next slots; none while the Schedule is refused or suspended without an end."""
-    spec, timeline = known.spec, known.timeline
-    is_refused = ConditionType.STALLED in known.conditions
-    if spec is None or timeline is None or is_refused:
+    timeline = known.timeline
+    if known.spec is None or timeline is None or ConditionType.STALLED in known.conditions:
         return []
-    timing = spec.rule.timing
-    from_us = now_us
-    if timing.suspend:
-        if timing.suspend_until_us is None:
-            return []
-        from_us = max(now_us, timing.suspend_until_us - 1)
-    return timeline.upcoming(from_us, _UPCOMING)
+    if not known.is_suspended(now_us):
+        return timeline.upcoming(now_us, _UPCOMING)
+    until_us = known.spec.rule.timing.suspend_until_us
+    return [] if until_us is None else timeline.upcoming(until_us - 1, _UPCOMING)
 
 
 # -- slots -----------------------------------------------------------------------------------------
 
 
 _SECOND_US = 1_000_000
-#: What to show beside the slot of a run that a ScheduleRun has started.
-_BY_HAND = {manualruns.TRIGGER_MANUAL: "by hand", manualruns.TRIGGER_BACKFILL: "run again"}
 
 
 def row(slot: PastSlot) -> output.Row:
     """Return a slot as a row of the JSON output."""
-    late_us = slot.started_us - slot.slot_us if slot.started_us else None
     return {
         "scheduledTime": output.time(slot.slot_us),
         "since": output.time(slot.since_us or None),
@@ -198,18 +171,16 @@ def row(slot: PastSlot) -> output.Row:
         "outcome": slot.outcome,
         "reason": slot.reason,
         "message": slot.message,
-        "lateSeconds": None if late_us is None else max(0, late_us) / _SECOND_US,
-        "tookSeconds": _took(slot),
+        "lateSeconds": _seconds(slot.slot_us, slot.started_us),
+        "tookSeconds": _seconds(slot.started_us, slot.finished_us),
         "attempts": slot.attempts,
         "jobName": slot.job_name,
         "httpStatus": slot.http_status,
     }
 
 
-def _took(slot: PastSlot) -> float | None:
-    if not (slot.started_us and slot.finished_us):
-        return None
-    return max(0, slot.finished_us - slot.started_us) / _SECOND_US
+def _seconds(from_us: int, to_us: int) -> float | None:
+    return max(0, to_us - from_us) / _SECOND_US if from_us and to_us else None
 
 
 def columns(zone: str) -> output.Columns:
@@ -220,8 +191,7 @@ def columns(zone: str) -> output.Columns:
         slot = local.text(instants.strict_us(str(row["scheduledTime"])))
         if row["count"] > 1:
             return f"{slot} (and {row['count'] - 1} before)"
-        how = _BY_HAND.get(row["trigger"], "")
-        return f"{slot} ({how})" if how else slot
+        return slot if row["trigger"] in REGULAR else f"{slot} (by hand)"
 
     return {
         "slot": when,

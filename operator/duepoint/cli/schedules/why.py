@@ -21,15 +21,13 @@ from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, gathered
 from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import diagnosis, manualruns
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 _SECOND_US = 1_000_000
 #: How long after its due a slot should be in the status at the latest.
 _SHOWN_WITHIN_US = 15 * _SECOND_US
-#: How long after a creation or edit the operator should have processed it at the latest.
-_LOOKED_AT_WITHIN_US = 10 * _SECOND_US
 #: An older state on the Lease is outdated: the leader has stopped renewing it.
 _STATE_AGES_US = 60 * _SECOND_US
 #: If points wait for longer although workers live, no worker claims them.
@@ -187,14 +185,10 @@ def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
 
 def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield that no operator has processed the newest edit."""
-    changed_us = max(facts.created_us, facts.edited_us)
     what = "it" if facts.observed < 0 else f"generation {facts.generation} of it"
+    yield from _installation(facts, now_us)
     text = f"no operator has looked at {what} yet"
-    found = tuple(_installation(facts, now_us))
-    if now_us - changed_us < _LOOKED_AT_WITHIN_US and not found:
-        text += ", and it was written a moment ago"
-    yield from found
-    yield Finding(diagnosis.NOT_OBSERVED, text, changed_us)
+    yield Finding(diagnosis.NOT_OBSERVED, text, max(facts.created_us, facts.edited_us))
 
 
 def _of_condition(found: Shown) -> Finding:
@@ -263,7 +257,12 @@ def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     """Return slots that were due but are not in the status, newest first."""
     timeline, through_us = facts.timeline, facts.settled.through_us
     # After a Schedule is completed, later times of its expression are not slots.
-    if timeline is None or not through_us or facts.is_over or facts.is_refused:
+    if (
+        timeline is None
+        or not through_us
+        or facts.is_over
+        or ConditionType.STALLED in facts.conditions
+    ):
         return ()
     found = (
         slot_us
@@ -275,14 +274,12 @@ def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
 
 
 def _unclaimed(facts: ScheduleFacts, slots_us: tuple[int, ...], now_us: int) -> Iterator[Finding]:
-    oldest_us = slots_us[-1]
-    is_one = len(slots_us) == 1
-    count, was = ("the slot", "was") if is_one else (f"{len(slots_us)} slots since the one", "were")
-    text = f"{count} of {instants.utc_text(oldest_us)} {was} not claimed"
-    if facts.jobs and any(job.slot_us in slots_us for job in facts.jobs):
+    many = "1 slot was" if len(slots_us) == 1 else f"{len(slots_us)} slots were"
+    text = f"{many} not claimed, the oldest that of {instants.utc_text(slots_us[-1])}"
+    if any(job.slot_us in slots_us for job in facts.jobs or ()):
         text = "slots have run, and the status does not show them yet: it is late"
     yield from _installation(facts, now_us)
-    yield Finding(diagnosis.NOT_CLAIMED, text, oldest_us)
+    yield Finding(diagnosis.NOT_CLAIMED, text, slots_us[-1])
 
 
 def _installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
@@ -331,7 +328,7 @@ def of_slot(  # noqa: PLR0911 - a case each
     suspended = _suspension(facts, now_us)
     if suspended is not None and suspended.since_us <= at_us:
         return (suspended,)
-    if facts.observed < facts.generation or facts.is_refused:
+    if facts.observed < facts.generation or ConditionType.STALLED in facts.conditions:
         return tuple(_stopped(facts, now_us))
     if facts.settled.is_open(at_us):
         put_off = Finding(diagnosis.NOT_CLAIMED, "it was put off, and is tried again")
@@ -388,10 +385,8 @@ def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
             return _of_job(job)
     text = "it has ended, and the last slots of the status do not reach back to it"
     if at_us < facts.edited_us:
-        text += (
-            f"; the spec was written at {instants.utc_text(facts.edited_us)}, and slots before an"
-            " edit of the timing do not run"
-        )
+        edited = instants.utc_text(facts.edited_us)
+        text += f"; slots before an edit of the timing do not run, and the last was at {edited}"
     return Finding(diagnosis.NO_RECORD, text)
 
 
@@ -425,8 +420,7 @@ def _sentence(slot: PastSlot) -> str:
         verb = f"{'were' if many else 'was'} {slot.outcome.lower()}"
     late = ""
     if not slot.is_regular:
-        is_again = slot.trigger == manualruns.TRIGGER_BACKFILL
-        verb += " when it was run again" if is_again else " by hand"
+        verb += " by hand"
     elif slot.started_us and not many:
         late = f", started {output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)} late"
     attempts = f", {slot.attempts} attempts" if slot.attempts > 1 else ""
