@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from tests.fakes import memoryapi
-from tests.unit.cli.conftest import KUBECONFIG
 
 pytestmark = pytest.mark.usefixtures("environment")
 
@@ -19,19 +18,6 @@ pytestmark = pytest.mark.usefixtures("environment")
 def test_namespace_and_token_are_those_of_the_kubeconfig(duepoint, api):
     assert duepoint("set", "get", "reminders").code == 0
     assert api.requests[0][1] == "/v1/namespaces/shop/schedulesets/reminders"
-
-
-def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment):
-    changed = {**KUBECONFIG, "users": [{"name": "u", "user": {"token": "new"}}]}
-
-    async def expire(_):
-        api.tokens = {"new"}
-        environment.write_text(json.dumps(changed))
-        return memoryapi.problem(401, "Unauthenticated", "the token has expired")
-
-    api.faults.append(expire)
-    assert duepoint("set", "get", "reminders").code == 0
-    assert len(api.requests) == 2
 
 
 @pytest.mark.parametrize(
