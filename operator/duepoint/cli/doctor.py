@@ -75,7 +75,10 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
     """
     found = asyncio.run(_checked(place, lease))
     columns = {"check": "check", "state": "state", "found": "found"}
-    output.show_rows((one._asdict() for one in found), form, columns)
+    rows = [
+        {"check": one.check, "state": one.state, "found": one.found, "do": one.do} for one in found
+    ]
+    output.show_rows(rows, form, columns)
     for one in found:
         if one.do and not output.is_data(form):
             output.say(f"{one.check}: {one.found}")
