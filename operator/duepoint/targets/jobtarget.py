@@ -166,9 +166,6 @@ def _rejected(reason: Reason, message: str) -> outcome.Rejected:
 
 # -- which Jobs of a Schedule are active -----------------------------------------------------------
 
-#: To read more Jobs than this, all Jobs of the Schedule are listed in one request.
-_MOST_LOOKED_AT = 8
-
 _decoder = msgspec.json.Decoder(jobs.Job)
 
 #: Name and uid of a Schedule.
@@ -245,29 +242,6 @@ class ActiveJobs:
                     name, state = job.metadata.name, _state(job, owner)
                     listed.append(Listed(name=name, slot_us=slot_us, state=state))
         return found
-
-    async def states(
-        self, namespace: str, schedule: str, uid: str, names: Collection[str]
-    ) -> Mapping[str, JobState]:
-        """Return the current state of each of these Jobs."""
-        if len(names) > _MOST_LOOKED_AT:
-            listed = await self.of_schedule(namespace, schedule, uid)
-            return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
-        found = await asyncio.gather(*(self._read(namespace, name) for name in names))
-        owner = jobs.JobOwner(namespace, schedule, uid)
-        return {
-            name: JobState.ABSENT if job is None else _state(job, owner)
-            for name, job in zip(names, found, strict=True)
-        }
-
-    async def of_slot(
-        self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
-    ) -> JobState:
-        """Return the current state of a slot's Job; absent if the Job has another slot."""
-        job = await self._read(namespace, name)
-        if job is None or jobs.slot_us(job) != slot_us:
-            return JobState.ABSENT
-        return _state(job, jobs.JobOwner(namespace, schedule, uid))
 
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         """Delete the Job if it is this Schedule's and has not finished."""

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from duepoint import errors, shares
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import records, signedblobs
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
-from duepoint.schedules import definition as definitions
 from duepoint.worker.plan import ActionUnreadable, Attempt, Outline, Outlines
-
-#: Computes the keyed hash of some bytes for a namespace: the queue's ``digest``.
-Digest = Callable[[str, bytes], str]
 
 #: Size of the whole cache. An action with a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
@@ -64,6 +60,34 @@ class ActionCache:
             for key, one in zip(unknown, read, strict=True):
                 made[key] = one if isinstance(one, ActionUnreadable) else outline(one)
         return made
+
+    async def of(
+        self, shard: messages.ShardId, attempt: Attempt
+    ) -> actions.Action | ActionUnreadable:
+        """Return the action of an attempt, with the payload of its ScheduleRun or member if any.
+
+        A payload has a keyed hash beside it: a user who can write to Redis but lacks the
+        installation's key must not be able to choose the payload of a Job or a receiver.
+        """
+        known, record = attempt.definition, attempt.record
+        action = await self.get(shard, known.namespace, known.target)
+        payload = record.payload or known.payload
+        if isinstance(action, ActionUnreadable) or not payload:
+            return action
+        signed = self._queue.signed_blobs
+        if record.payload:
+            content = records.signed_content(record, known.uid, attempt.slot_us, payload)
+            mac, proof = signed.digest(known.namespace, content).encode(), record.signature.encode()
+        else:
+            mac = signed.payload_mac(known.namespace, known.uid, known.name, payload)
+            proof = known.payload_mac
+        if not hmac.compare_digest(mac, proof):
+            return ActionUnreadable(
+                "the payload of the ScheduleRun was not written by our operator"
+                if record.payload
+                else "the payload of the member was not stored by our API or operator"
+            )
+        return msgspec.structs.replace(action, payload=msgspec.Raw(payload))
 
     async def get(
         self, shard: messages.ShardId, namespace: str, digest: str
@@ -113,29 +137,3 @@ def outline(action: actions.Action) -> actions.Action:
             return action
         case _:
             return actions.Action(target=action.target)
-
-
-def with_payload(
-    action: actions.Action, attempt: Attempt, digest: Digest
-) -> actions.Action | ActionUnreadable:
-    """Return the action with the payload of its ScheduleRun, if our operator wrote that.
-
-    The payload travels in the occurrence's record, beside a keyed hash of it: a user who can write
-    to Redis but lacks the installation's key must not be able to choose the payload of a Job or a
-    receiver.
-    """
-    record, known = attempt.record, attempt.definition
-    signed = records.signed_content(record, known.uid, attempt.slot_us, record.payload)
-    if not hmac.compare_digest(digest(known.namespace, signed), record.signature):
-        return ActionUnreadable("the payload of the ScheduleRun was not written by our operator")
-    return msgspec.structs.replace(action, payload=msgspec.Raw(record.payload))
-
-
-def with_own_payload(
-    action: actions.Action, known: definitions.Definition, signed: signedblobs.SignedBlobs
-) -> actions.Action | ActionUnreadable:
-    """Return the action with the payload of its member, if our API or operator stored that."""
-    mac = signed.payload_mac(known.namespace, known.uid, known.name, known.payload)
-    if not hmac.compare_digest(mac, known.payload_mac):
-        return ActionUnreadable("the payload of the member was not stored by our API or operator")
-    return msgspec.structs.replace(action, payload=msgspec.Raw(known.payload))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +38,8 @@ _MOST_AWAY_SECONDS = 0.5
 #: wake-up, and a worker without a subscription claims from all shards once it has one.
 LONGEST_SLEEP_SECONDS = 60.0
 
-#: A layout change this long after the last one starts a new backoff.
-_CALM_SECONDS = 5.0
+#: The wait after a change of the layout; another one may follow at once.
+_CHANGE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,23 +118,16 @@ class Claimer:
 
     async def _claim_until_drained(self) -> None:
         waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
-        changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
-        changed_at = -math.inf
         while not self._draining.is_set():
             try:
                 await self._claim_while_connected()
             except queue_errors.LayoutChanged as change:
                 # The leader reshards the index. This is no fault: the next turn reads the layout.
                 telemetry.logger.info("the index has changed", change=str(change))
-                if self._clock.monotonic() - changed_at > _CALM_SECONDS:
-                    changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
-                changed_at = self._clock.monotonic()
-                await clocks.wait_for(self._draining, next(changes), self._clock)
+                await clocks.wait_for(self._draining, _CHANGE_SECONDS, self._clock)
             except (errors.TryLater, errors.WorldChanged) as trouble:
                 self._keepalive.report_away(trouble)
                 await clocks.wait_for(self._draining, next(waits), self._clock)
-            else:
-                waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
 
     # -- one connection's worth of turns -------------------------------------------------------
 

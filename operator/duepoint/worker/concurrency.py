@@ -1,7 +1,7 @@
 """Decides by its schedule's concurrency policy whether a claimed slot may start now.
 
 The queue counts the active runs and decides. Before a slot is refused or put off because of a Job,
-the worker reads that Job, so that one that was deleted by hand, or ended while no worker watched,
+the worker lists the Jobs, so that one that was deleted by hand, or ended while no worker watched,
 delays no slot. None of this needs a leader. Streams end at once and need no decision, nor do
 schedules that allow everything. Nothing here writes a settlement: the answer says how the attempt
 goes on, or ends.
@@ -25,7 +25,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.outcome import Retry
-from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState, Together
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
@@ -170,6 +170,10 @@ class Question:
         try:
             ended = await self._made_or_ended_before()
             return await self._admitted() if ended is None else ended
+        except kube_errors.ApiError as trouble:
+            if isinstance(trouble, kube_errors.Forbidden):
+                return _put_off(str(trouble), None, Reason.FORBIDDEN)
+            return _put_off(str(trouble), target.after_us(trouble), Reason.API_UNAVAILABLE)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("concurrency not judged", error=str(trouble))
             return target.not_started()
@@ -183,7 +187,8 @@ class Question:
     async def report_start(self, start: Start, answer: outcomes.Outcome) -> None:
         """Report a created Job that replaced others; delete it if it was itself replaced meanwhile.
 
-        If the queue does not answer, nothing is lost: the next slot finds both runs again.
+        If the queue or the API server does not answer, nothing is lost: the next slot finds both
+        runs again.
         """
         if start.run is None or not start.run.job or self._policy != overlaps.REPLACE:
             return
@@ -194,10 +199,8 @@ class Question:
                 self._settler.claim, self._known, jobs=start.replaced, look=start.run.run
             )
             if found.state is activeruns.ActiveRunState.REPLACED:
-                refused = await self._delete((start.run,), _BY_A_NEWER_ONE)
-                if refused is not None:
-                    telemetry.logger.warning("replaced runs not reported", error=refused.message)
-        except (errors.TryLater, errors.WorldChanged) as trouble:
+                await self._delete((start.run,), _BY_A_NEWER_ONE)
+        except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
             telemetry.logger.warning("replaced runs not reported", error=str(trouble))
 
     async def _admitted(self) -> Answer:
@@ -211,12 +214,12 @@ class Question:
             match answer.verdict:
                 case Verdict.IN:
                     message = f"the slot of {times.time_text(self._attempt.slot_us)} took its place"
-                    if (trouble := await self._delete(answer.runs, message)) is not None:
-                        return trouble
+                    if not await self._delete(answer.runs, message):
+                        return target.not_started()
                     names = tuple(one.job for one in answer.runs)
                     return Start(run=request.run, replaced=names, exists=self._exists)
                 case Verdict.UNKNOWN | Verdict.CHECK:
-                    more = await self._found_out(facts, answer)
+                    more = await self._looked(facts, answer)
                     if not isinstance(more, Facts):
                         return more
                     facts = more
@@ -246,39 +249,43 @@ class Question:
 
     # -- what the API server says ----------------------------------------------------------------
 
-    async def _found_out(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
-        """Return the facts with what the queue asked for, or a final answer."""
+    async def _looked(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
+        """List the Jobs; return the facts with what the queue asked for, or a final answer."""
         try:
-            if answer.verdict is Verdict.UNKNOWN:
-                return await self._listed(facts, answer.mark)
-            return await self._looked_at(facts, answer.runs)
-        except kube_errors.ApiError as trouble:
-            if self._policy == overlaps.QUEUE:
-                return dataclasses.replace(facts, blind=True)  # the slot can wait without that fact
-            return _unasked(trouble)
-
-    async def _listed(self, facts: Facts, mark: str) -> Facts | Answer:
-        listed = await self._jobs.of_schedule(*self._place)
-        own = self._own(listed)
-        if own is JobState.OVER:
-            return Start(run=None, exists=True)
-        if self._is_replaced(listed):
+            listed = await self._listed()
+        except kube_errors.ApiError:
+            if self._policy != overlaps.QUEUE:
+                raise
+            return dataclasses.replace(facts, blind=True)  # the slot can wait without that fact
+        own, is_unknown = self._own(listed), answer.verdict is Verdict.UNKNOWN
+        if own is JobState.OVER or (own is JobState.ACTIVE and not is_unknown):
+            return Start(run=None, exists=True)  # it started before, though its event may be lost
+        if is_unknown and self._is_replaced(listed):
             return await self._replaced()
+        names = {job.name for job in listed if job.state is JobState.ACTIVE}
+        ended = {one for one in answer.runs if one.job not in names}
+        active = {one.run for one in answer.runs if one not in ended}
+        facts = dataclasses.replace(
+            facts,
+            checked=own is JobState.ABSENT,
+            over=facts.over | ended,
+            verified=facts.verified | active,
+        )
+        if not is_unknown:
+            return facts
         version, schedule = self._attempt.point.timing_version, self._known.name
         seen = tuple(
             activeruns.active(
                 activeruns.run_of_job(job.name, schedule, job.slot_us), version, job.name
             )
             for job in listed
-            if job.state is JobState.ACTIVE
+            if job.name in names
         )
-        return dataclasses.replace(
-            facts,
-            listed=mark,
-            seen=seen,
-            verified=facts.verified | {one.run for one in seen},
-            checked=own is JobState.ABSENT,
-        )
+        verified = facts.verified | {one.run for one in seen}
+        return dataclasses.replace(facts, listed=answer.mark, seen=seen, verified=verified)
+
+    async def _listed(self) -> Sequence[jobtarget.Listed]:
+        return await self._jobs.of_schedule(*self._place)
 
     def _own(self, listed: Sequence[jobtarget.Listed]) -> JobState:
         """Return the state of the slot's own Job, and note whether it exists."""
@@ -288,74 +295,41 @@ class Question:
         self._exists = state is not JobState.ABSENT
         return state
 
-    async def _look_at_own(self) -> JobState:
-        state = await self._jobs.of_slot(*self._place, self._job, self._attempt.slot_us)
-        self._exists = state is not JobState.ABSENT
-        return state
-
-    async def _looked_at(
-        self, facts: Facts, runs: tuple[activeruns.ActiveRun, ...]
-    ) -> Facts | Start:
-        if self._job and not facts.checked:
-            await self._look_at_own()
-            if self._exists:  # it started before, though its event may be lost
-                return Start(run=None, exists=True)
-        names = {one.job for one in runs}
-        states = await self._jobs.states(*self._place, names) if names else {}
-        active = {one for one in runs if states[one.job] is JobState.ACTIVE}
-        return dataclasses.replace(
-            facts,
-            checked=True,
-            over=facts.over | (set(runs) - active),
-            verified=facts.verified | {one.run for one in active},
-        )
-
     # -- Replace ---------------------------------------------------------------------------------
 
-    async def _delete(
-        self, replaced: tuple[activeruns.ActiveRun, ...], message: str
-    ) -> Retry | None:
-        """Report why, then delete the Jobs of these runs; return None if all were deleted.
+    async def _delete(self, replaced: Sequence[activeruns.ActiveRun], message: str) -> bool:
+        """Report why, then delete the Jobs of these runs; return False if the claim is lost.
 
         In this order the operator never takes the deletion for a user's, however late it sees it,
         and even if this worker dies between the two. The end of each run is seen by its Job.
         """
         if not replaced:
-            return None
+            return True
         now_us = self._settler.now_us()
-        settlement = Settlement()
-        settlement.report(
-            *(
-                endings.slot_event(
-                    self._known,
-                    one.slot_us,
-                    RunState.REPLACING,
-                    Reason.REPLACED,
-                    now_us,
-                    trigger="Manual" if one.is_wanted else "Schedule",
-                    message=message,
-                    job_name=one.job,
-                )
-                for one in replaced
+        events: list[RunEvent | Together] = [
+            endings.slot_event(
+                self._known,
+                one.slot_us,
+                RunState.REPLACING,
+                Reason.REPLACED,
+                now_us,
+                trigger="Manual" if one.is_wanted else "Schedule",
+                message=message,
+                job_name=one.job,
             )
-        )
-        if not await self._settler.report(settlement):
-            return target.not_started()
-        try:
-            for one in replaced:
-                await self._delete_job(one.job)
-        except kube_errors.ApiError as trouble:
-            return _unasked(trouble)
-        return None
-
-    async def _delete_job(self, job: str) -> None:
-        try:
-            await self._jobs.delete(*self._place, job)
-        except kube_errors.ApiError as trouble:
-            if not kube_errors.may_be_carried_out(trouble):
-                raise
-            # Usually it is gone. Until the newer Job exists, only Redis shows that this one did.
-            await self._jobs.delete(*self._place, job)
+            for one in replaced
+        ]
+        if not await self._settler.report(Settlement(events=events)):
+            return False
+        for one in replaced:
+            try:
+                await self._jobs.delete(*self._place, one.job)
+            except kube_errors.ApiError as trouble:
+                if not kube_errors.may_be_carried_out(trouble):
+                    raise
+                # Usually it is gone. Until the newer Job exists, only Redis shows that it was.
+                await self._jobs.delete(*self._place, one.job)
+        return True
 
     def _is_replaced(self, listed: Sequence[jobtarget.Listed]) -> bool:
         """Whether a newer slot has taken the place of this one, or is about to.
@@ -389,48 +363,37 @@ class Question:
         and the queue has all active runs from then on. A Job of this slot that was deleted in
         favour of a newer one is in no list, but the Job of the newer one is, active or over.
 
-        If the slot may have been tried, its own Job is read before the slot is admitted. Read
-        later, it could have been deleted in favour of a newer one, and would be made again.
+        If the slot may have been tried, its own Job is looked for before the slot is admitted.
+        Later, it could have been deleted in favour of a newer one, and would be made again.
         """
         attempt = self._attempt
         if self._policy != overlaps.REPLACE or not self._job:
             return None
         is_overdue = attempt.is_regular and self._is_behind()
-        try:
-            if not is_overdue:
-                if self._may_have_been_tried():
-                    await self._look_at_own()
-                return None
-            listed = await self._jobs.of_schedule(*self._place)
-        except kube_errors.ApiError as trouble:
-            return _unasked(trouble)
-        if self._own(listed) is JobState.OVER:
+        if not is_overdue and not attempt.is_retry and not self._settler.claim.reclaimed:
+            return None
+        listed = await self._listed()
+        own = self._own(listed)
+        if not is_overdue:
+            return None
+        if own is JobState.OVER:
             return Start(run=None, exists=True)
         if any(job.slot_us > attempt.slot_us for job in listed):
             return await self._replaced()
         return None
 
-    def _may_have_been_tried(self) -> bool:
-        claim = self._settler.claim
-        return self._attempt.is_retry or claim.reclaimed > 0
-
     async def _replaced(self) -> Answer:
         """End a slot whose place a newer one took; delete a Job that was created meanwhile."""
         message = "a newer slot took its place before it started"
-        if not self._job:
-            if not self._attempt.first_try_us:
-                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+        if not self._job and self._attempt.first_try_us:
             message = "a newer slot took its place; it is not tried again"
             return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
-        try:
-            state = await self._look_at_own()
-        except kube_errors.ApiError as trouble:
-            return _unasked(trouble)
-        if state is JobState.ABSENT:
+        if not self._job or self._own(await self._listed()) is JobState.ABSENT:
             return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
         # Its Job exists, and the watch sees how it ended.
-        refused = await self._delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE)
-        return refused or Start(run=None, exists=True)
+        if not await self._delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE):
+            return target.not_started()
+        return Start(run=None, exists=True)
 
     def _ended(self, verdict: Verdict) -> Answer:
         policy = self._known.rule.policy
@@ -474,12 +437,6 @@ def _job_name(firing: target.Firing) -> str:
     if not isinstance(firing.action.target, actions.JobAction):
         return ""
     return jobtarget.job_name(firing)
-
-
-def _unasked(trouble: kube_errors.ApiError) -> Retry:
-    if isinstance(trouble, kube_errors.Forbidden):
-        return _put_off(str(trouble), None, Reason.FORBIDDEN)
-    return _put_off(str(trouble), target.after_us(trouble), Reason.API_UNAVAILABLE)
 
 
 def _put_off(message: str, after_us: int | None, reason: Reason = Reason.INTERNAL_ERROR) -> Retry:

@@ -36,7 +36,6 @@ from duepoint.schedules.points import PointKind
 from duepoint.targets import jobtarget
 from duepoint.targets import target as targets
 from duepoint.worker import (
-    actioncache,
     concurrency,
     endings,
     handover,
@@ -201,13 +200,8 @@ class Firer:
                 if (settled := holding.left - len(tries) - len(others)) > 0:
                     holding.ended(settled)
                 settler.add(plan.settlement)
-                loop = asyncio.get_running_loop()
-                if len(others) == 1:  # a lone point needs no task of its own
-                    loop.call_soon(holding.kinds_known)
-                    await self._fire_in_turn(work, others[0])
-                else:
-                    await self._begin(group, work, others)
-                    loop.call_soon(holding.kinds_known)  # each has begun by then
+                await self._begin(group, work, others)
+                asyncio.get_running_loop().call_soon(holding.kinds_known)  # each has begun by then
         finally:
             self._works.discard(work)
             work.split.set()
@@ -373,7 +367,7 @@ class Firer:
     ) -> tuple[targets.Firing, outcomes.Retry | outcomes.Rejected | None]:
         """Return what to fire, and the outcome if there is nothing to try now."""
         shard, now_us = settler.claim.shard, settler.now_us()
-        action = outline if wait_seconds else await self._action(shard, attempt)
+        action = outline if wait_seconds else await self._actions.of(shard, attempt)
         if isinstance(action, ActionUnreadable):
             firing = self._firing(settler, attempt, _STAND_IN)
             return firing, _unreadable(action, attempt, now_us)
@@ -390,20 +384,6 @@ class Firer:
         await faults.reach(FaultPoint.BEFORE_ATTEMPT)
         return firing, None
 
-    async def _action(
-        self, shard: messages.ShardId, attempt: Attempt
-    ) -> actions.Action | ActionUnreadable:
-        """Return the definition's action, with a payload of the ScheduleRun or member if any."""
-        known = attempt.definition
-        action = await self._actions.get(shard, known.namespace, known.target)
-        if isinstance(action, ActionUnreadable):
-            return action
-        if attempt.record.payload:
-            return actioncache.with_payload(action, attempt, self._queue.signed_blobs.digest)
-        if known.payload:
-            return actioncache.with_own_payload(action, known, self._queue.signed_blobs)
-        return action
-
     def _firing(self, settler: Settler, attempt: Attempt, action: actions.Action) -> targets.Firing:
         now = self._clock.monotonic()
         not_after = now if settler.lost else settler.claim.held_until
@@ -413,32 +393,25 @@ class Firer:
 
     async def _check(self, settler: Settler, attempt: Attempt) -> Settlement:
         """Check the objects that the definition refers to, and report; fire nothing."""
-        action = await self._action(settler.claim.shard, attempt)
-        found = (
-            _unchecked(action.message)
-            if isinstance(action, ActionUnreadable)
-            else await self._checked(self._firing(settler, attempt, action))
-        )
+        action = await self._actions.of(settler.claim.shard, attempt)
+        found, message = None, ""
+        if isinstance(action, ActionUnreadable):
+            message = action.message
+        elif action.target.needs_secrets:
+            firing = self._firing(settler, attempt, action)
+            try:
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    found = await self._targets[action.target.kind].check(firing)
+            except TimeoutError:
+                message = f"not read within {_CHECK_SECONDS:g} s"
+            except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
+                telemetry.logger.exception(
+                    "check failed", namespace=firing.namespace, schedule=firing.name
+                )
+                message = f"{type(bug).__name__} in the worker"
+        if message:  # it did not complete, and is repeated
+            found = targets.Trouble(reason=Reason.INTERNAL_ERROR, message=message)
         return endings.checked(attempt, found, settler.now_us())
-
-    async def _checked(self, firing: targets.Firing) -> targets.Trouble | None:
-        if not firing.action.target.needs_secrets:
-            return None
-        try:
-            async with asyncio.timeout(_CHECK_SECONDS):
-                return await self._targets[firing.action.target.kind].check(firing)
-        except TimeoutError:
-            return _unchecked(f"not read within {_CHECK_SECONDS:g} s")
-        except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
-            telemetry.logger.exception(
-                "check failed", namespace=firing.namespace, schedule=firing.name
-            )
-            return _unchecked(f"{type(bug).__name__} in the worker")
-
-
-def _unchecked(message: str) -> targets.Trouble:
-    """Return the finding of a check that did not complete; it is repeated."""
-    return targets.Trouble(reason=Reason.INTERNAL_ERROR, message=message)
 
 
 def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> outcomes.Retry:
