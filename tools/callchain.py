@@ -229,7 +229,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
-            Leg("KopfLife._if_alive", is_called("WorkQueue._enqueue")),
+            Leg("KopfLife._if_alive", is_called("WorkQueue._end_wait")),
             Leg("WorkQueue._work", is_called("DefinitionWriter.upsert")),
         )
         with recording(*legs) as chain:

@@ -74,18 +74,8 @@ def of_object(
     item: schedules.Schedule | schedules.ScheduleRun | schedules.ScheduleSet,
 ) -> Observed:
     """Return an object that was listed or read, with spec and status."""
-    metadata = item.metadata
-    return Observed(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        generation=metadata.generation,
-        version=port.version_of(metadata),
-        created=metadata.creation_timestamp or "",
-        deleted=metadata.deletion_timestamp is not None,
-        spec=bytes(item.spec),
-        status=bytes(item.status),
-    )
+    seen = of_metadata(item.metadata)
+    return msgspec.structs.replace(seen, spec=bytes(item.spec), status=bytes(item.status))
 
 
 def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
@@ -99,7 +89,7 @@ def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
     return of_metadata(read, is_deleted=change == "DELETED")
 
 
-def of_metadata(metadata: port.Metadata, *, is_deleted: bool) -> Observed:
+def of_metadata(metadata: port.Metadata, *, is_deleted: bool = False) -> Observed:
     """Return an object of which only the metadata was read."""
     return Observed(
         namespace=metadata.namespace,
@@ -107,5 +97,6 @@ def of_metadata(metadata: port.Metadata, *, is_deleted: bool) -> Observed:
         uid=metadata.uid,
         generation=metadata.generation,
         version=port.version_of(metadata),
+        created=metadata.creation_timestamp or "",
         deleted=is_deleted or metadata.deletion_timestamp is not None,
     )

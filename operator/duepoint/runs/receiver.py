@@ -11,21 +11,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import Note, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
-
-
-class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A problem of the receiver: the generation, the time and a message.
-
-    Attributes:
-        slot_us: the slot whose event reported it; 0 = unknown, as in a published status.
-    """
-
-    generation: int
-    at_us: int
-    message: str
-    slot_us: int = 0
 
 
 class ReceiverState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -65,12 +52,7 @@ def _newer(known: Note | None, event: RunEvent) -> Note:
         and (known.at_us >= event.at_us or known.message == event.message)
     ):
         return known
-    return Note(
-        generation=event.generation,
-        at_us=event.at_us,
-        message=event.message,
-        slot_us=event.slot_us,
-    )
+    return Note.of(event)
 
 
 def _unless(known: Note | None, event: RunEvent, *, ended: bool) -> Note | None:

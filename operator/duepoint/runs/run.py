@@ -161,6 +161,39 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return is_running and is_retry(self.reason, has_job=bool(self.job_name))
 
 
+class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What an event says about a run, a slot or a receiver, for a condition of the status.
+
+    Attributes:
+        slot_us: the slot of the event; 0 = unknown, as in a published status.
+        begun_us: when its run started; 0 = unknown.
+    """
+
+    reason: str
+    message: str = ""
+    at_us: int = 0
+    slot_us: int = 0
+    begun_us: int = 0
+    generation: int = 0
+
+    @classmethod
+    def of(cls, event: RunEvent) -> Note:
+        """Return the note of an event."""
+        return cls(
+            reason=event.reason,
+            message=event.message,
+            at_us=event.at_us,
+            slot_us=event.slot_us,
+            begun_us=event.begun_us,
+            generation=event.generation,
+        )
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it says that a run has succeeded."""
+        return self.reason == Reason.SUCCEEDED
+
+
 class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Regular slots whose first attempts were delivered together, by column.
 

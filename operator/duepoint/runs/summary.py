@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
-from duepoint.runs.run import ENDED, REGULAR, STARTED, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, STARTED, Note, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
 
@@ -63,39 +63,6 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return self.started + self.ended + self.missed + self.skipped
 
 
-class LastResult(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The result of the newest run that succeeded or failed; a replaced run has none."""
-
-    at_us: int
-    succeeded: bool
-    reason: str
-    message: str = ""
-
-
-class FailingRun(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A run that has failed at least two attempts and is being retried.
-
-    Attributes:
-        slot_us: its slot; 0 = unknown, as in a published status.
-        begun_us: when it started. A later success of any run ends the failure.
-        at_us: when its newest attempt failed.
-    """
-
-    slot_us: int
-    begun_us: int
-    at_us: int
-    reason: str
-    message: str = ""
-
-
-class MissedSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A slot that ended without a run although its Schedule's author wanted one."""
-
-    slot_us: int
-    reason: str
-    message: str
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The folded run events of one schedule.
 
@@ -104,9 +71,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         last_slot_us: the newest slot of a started regular run.
         settled_us: the watermark; the status lists the open slots at or below it in ``openSlots``.
         completed: whether no slot is left.
-        missed: the newest missed slot, until a later regular run starts; a ScheduleRun's slot only
-            if another object has the name of its Job.
-        retried: the newest failing run, even if others succeeded; see ``failure``.
+        last_result: the result of the newest run that succeeded or failed; a replaced run has none.
+        missed: the newest missed slot that the Schedule's author wanted, until a later regular run
+            starts; a ScheduleRun's slot only if another object has the name of its Job.
+        retried: the newest run that is retried after at least two failed attempts, even if others
+            succeeded; see ``failure``.
         receiver: the problems of a webhook's receiver.
         replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message about
             that, until their runs have ended.
@@ -124,11 +93,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
-    last_result: LastResult | None = None
+    last_result: Note | None = None
     settled_us: int = 0
     completed: bool = False
-    missed: MissedSlot | None = None
-    retried: FailingRun | None = None
+    missed: Note | None = None
+    retried: Note | None = None
     receiver: receivers.ReceiverState = receivers.WELL
     replacing: Mapping[str, str] = msgspec.field(default_factory=dict)
     started_us: tuple[int, ...] = ()
@@ -140,12 +109,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     history: histories.History = ()
 
     @property
-    def failure(self) -> FailingRun | LastResult | None:
+    def failure(self) -> Note | None:
         """The failure since which no run has succeeded; None = runs succeed."""
         result, retried = self.last_result, self.retried
         if retried is not None and retried.begun_us > self.last_success_us:
             return retried
-        return result if result is not None and not result.succeeded else None
+        return result if result is not None and not result.is_success else None
 
 
 def same_result(before: Summary, after: Summary) -> bool:
@@ -155,7 +124,7 @@ def same_result(before: Summary, after: Summary) -> bool:
 
 def _result(summary: Summary) -> tuple[object, ...]:
     result = summary.last_result
-    newest = None if result is None else (result.succeeded, result.reason)
+    newest = None if result is None else result.reason
     missed = None if summary.missed is None else summary.missed.reason
     failure = None if summary.failure is None else summary.failure.reason
     return newest, summary.completed, missed, failure, summary.receiver
@@ -252,7 +221,7 @@ def put_off(summary: Summary, event: RunEvent) -> Summary:
 _FAILED_ATTEMPTS = 2
 
 
-def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
+def _retried(known: Note | None, event: RunEvent) -> Note | None:
     is_put_off = event.is_retrying or event.state is RunState.PENDING
     # A receiver that is busy with other runs of ours has not failed this run.
     is_failing = event.attempts >= _FAILED_ATTEMPTS and event.reason != Reason.RECEIVER_BUSY
@@ -260,13 +229,7 @@ def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
     if (is_put_off and is_failing) or is_bound_to_fail:
         if known is not None and known.at_us > event.at_us:
             return known
-        return FailingRun(
-            slot_us=event.slot_us,
-            begun_us=event.begun_us,
-            at_us=event.at_us,
-            reason=event.reason,
-            message=event.message,
-        )
+        return Note.of(event)
     is_over = known is not None and known.slot_us == event.slot_us and not event.is_open
     return None if is_over else known
 
@@ -349,15 +312,10 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     )
 
 
-def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> LastResult:
+def _newest_result(shown: Note | None, event: RunEvent, at_us: int) -> Note:
     if shown is not None and shown.at_us > at_us:
         return shown
-    return LastResult(
-        at_us=at_us,
-        succeeded=event.state is RunState.SUCCEEDED,
-        reason=event.reason,
-        message=event.message,
-    )
+    return replace(Note.of(event), at_us=at_us)
 
 
 # -- slots without a run -----------------------------------------------------------------------
@@ -384,8 +342,7 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     is_shown_elsewhere = bool(event.run_uid) and event.reason != Reason.NAME_CONFLICT
     if event.slot_us <= newest_us or is_shown_elsewhere:
         return summary
-    missed = MissedSlot(slot_us=event.slot_us, reason=event.reason, message=event.message)
-    return replace(summary, missed=missed)
+    return replace(summary, missed=Note.of(event))
 
 
 # -- remembering -------------------------------------------------------------------------------

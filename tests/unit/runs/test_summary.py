@@ -45,13 +45,13 @@ def test_a_run_that_starts_and_succeeds_counts_once_each():
     assert after.last_run.outcome is RunState.SUCCEEDED
     assert after.last_success_us == 101 * S
     assert after.last_slot_us == 100 * S
-    assert after.last_result.succeeded
+    assert after.last_result.is_success
 
 
 def test_a_failed_run_leaves_the_last_success_alone():
     after = folded(event(100), event(200, RunState.FAILED))
     assert (after.last_success_us, after.last_failure_us) == (101 * S, 201 * S)
-    assert not after.last_result.succeeded
+    assert not after.last_result.is_success
     assert after.counts == RunTotals(started=2, succeeded=1, failed=1)
 
 

@@ -9,8 +9,8 @@ process stores again what it knows beyond them. A status needs its object, so re
 complete list; events of an unknown uid then belong to a deleted Schedule.
 
 The outcomes of a lost claim count only among the runs: another worker ends its slots. If a server
-went back, an entry among the outcomes says so at that point; earlier entries that the server then
-shows again were already counted.
+went back, an entry among the outcomes says so, and the server may show entries again; the summary
+of each Schedule recognises the newest slots that it has counted.
 
 A shard keeps a bounded number of bytes of outcomes. If no operator reads them for long, the oldest
 are dropped: the statuses lack their counts and last runs, and a log line and a metric say so. The
@@ -90,11 +90,6 @@ class Outcomes:
         self._term = term
         self._has_begun = asyncio.Event()
         self._upheavals = term.queue.health.upheavals
-        #: The newest entry of each shard that was handed on, by now and by the last upheaval.
-        self._newest: dict[messages.ShardId, ledgers.EntryId] = {}
-        self._before_upheaval: dict[messages.ShardId, ledgers.EntryId] = {}
-        #: Entries since the last upheaval that say that a shard went back; later ones are new.
-        self._notes: dict[messages.ShardId, ledgers.EntryId] = {}
         #: Record names, with the shards that have such a record.
         self._places: _Places = {
             name: {shard for shard, _ in listed} for name, listed in found.items()
@@ -162,7 +157,7 @@ class Outcomes:
         async with self.turn:
             await self._store_uncertain()
             entries = await self._ledger.read_outcomes(shards=shards, count=_BATCH)
-            self._notice_upheaval()
+            self._store_lost()
             if entries:
                 await faults.reach(FaultPoint.AFTER_OUTCOMES_READ)
             for shard, listed in itertools.groupby(entries, key=lambda entry: entry.shard):
@@ -181,49 +176,24 @@ class Outcomes:
             await self._ledger.forget_dropped(dropped)
             telemetry.outcomes_dropped_total.inc(sum(dropped.values()))
 
-    def _notice_upheaval(self) -> None:
-        """Detect that a server may have gone back, so that shards show counted entries again."""
-        upheavals = self._term.queue.health.upheavals
-        if self._upheavals != upheavals:
-            self._upheavals, self._before_upheaval = upheavals, dict(self._newest)
-            self._notes.clear()
-            self._lost()
-
     async def _take(self, shard: messages.ShardId, entries: list[ledgers.OutcomeEntry]) -> None:
-        """Count the new entries of a shard, and store that before anything else is counted."""
-        events: list[RunEvent] = []
+        """Count the entries of a shard, and store that before anything else is counted."""
+        counted: list[RunEvent] = []
         for entry in entries:
-            if not self._was_handed_on(entry):
-                events += self._hand_on(entry)
-        await self._counted(shard, entries[-1].id, events)
-
-    def _was_handed_on(self, entry: ledgers.OutcomeEntry) -> bool:
-        """Whether this entry was already read before the server went back."""
-        entry_id = ledgers.order_of(entry.id)
-        before = self._before_upheaval.get(entry.shard)
-        self._newest[entry.shard] = max(entry_id, self._newest.get(entry.shard, entry_id))
-        if entry.back_us:
-            self._notes.setdefault(entry.shard, entry_id)
-        if before is None or entry_id > before:
-            return False
-        # Ids are times: after a failover to a server whose clock lags, new ids look old for a time.
-        noted = self._notes.get(entry.shard)
-        return noted is None or entry_id < noted
-
-    def _hand_on(self, entry: ledgers.OutcomeEntry) -> list[RunEvent]:
-        """Pass the events of an entry to the reporter, and return them."""
-        if entry.back_us:
-            self._term.services.resync.request()
-            self._term.services.index.look()
-            return []
-        events = _events(entry)
-        for event in events:
-            if not entry.is_lost:
-                self._reporter.event(event, by_queue=True)
-            elif event.state in _RUNS:
-                run_only = msgspec.structs.replace(event, settled_us=0, completed=False)
-                self._reporter.event(run_only, by_queue=True, is_lost=True)
-        return events
+            if entry.back_us:
+                self._term.services.resync.request()
+                self._term.services.index.look()
+                continue
+            events = _events(entry)
+            counted += events
+            for event in events:
+                if not entry.is_lost:
+                    self._reporter.event(event, by_queue=True)
+                elif event.state in _RUNS:
+                    run_only = msgspec.structs.replace(event, settled_us=0, completed=False)
+                    self._reporter.event(run_only, by_queue=True, is_lost=True)
+        self._uncertain = shard, entries[-1].id, counted
+        await self._store_uncertain()
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -240,11 +210,6 @@ class Outcomes:
                         await self._remove()
                     except (errors.TryLater, queue_errors.LayoutChanged):
                         continue  # try again in the next round
-
-    async def _counted(self, shard: messages.ShardId, through: str, events: list[RunEvent]) -> None:
-        """Store that these outcomes are counted; needs the lock. Raises TryLater."""
-        self._uncertain = shard, through, events
-        await self._store_uncertain()
 
     async def _store_uncertain(self) -> None:
         """Store what was counted while Redis was unavailable; needs the lock. Raises TryLater."""
@@ -279,8 +244,14 @@ class Outcomes:
         self._unneeded.pop(name, None)
         return name
 
-    def _lost(self) -> None:
-        """Have unshown records stored again with the next outcome: a server may have lost them."""
+    def _store_lost(self) -> None:
+        """Have unshown records stored again with the next outcome if a server may have lost them.
+
+        A server that went back shows counted entries again; the summaries recognise the newest.
+        """
+        if self._upheavals == self._term.queue.health.upheavals:
+            return
+        self._upheavals = self._term.queue.health.upheavals
         for uid, shards in self._places.items():
             state = self._states.get(uid)
             if state is not None and shards - self._unneeded.get(uid, set()):

@@ -17,8 +17,8 @@ from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import ActiveSlots, Reference, Row, instant_us
 from duepoint.runs import summary as summaries
-from duepoint.runs.receiver import Note, ReceiverState
-from duepoint.runs.run import REGULAR
+from duepoint.runs.receiver import ReceiverState
+from duepoint.runs.run import REGULAR, Note
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
@@ -153,15 +153,8 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         running = texts.running(self.active, self.active_slots or ActiveSlots(), schedule_name)
         success_us = instant_us(self.last_successful_time)
         failure_us = instant_us(self.last_failure_time)
-        result = self.condition(ConditionType.LAST_RUN_SUCCEEDED)
-        last_result = None
-        if result.type:
-            last_result = summaries.LastResult(
-                at_us=max(success_us, failure_us),
-                succeeded=result.status == "True",
-                reason=result.reason,
-                message=result.message,
-            )
+        at_us = max(success_us, failure_us)
+        last_result = self._note(ConditionType.LAST_RUN_SUCCEEDED, at_us=at_us)
         return summaries.Summary(
             # The counts in another writer's status may not add up.
             counts=msgspec.structs.replace(totals, started=totals.ended + len(running)),
@@ -177,42 +170,39 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             completed=self.condition(ConditionType.READY).reason in WITHOUT_SLOTS,
             missed=self._missed(),
             receiver=ReceiverState(
+                # Their times are not published, so any event replaces them.
                 gone=self._note(ConditionType.ENDPOINT_GONE),
                 waits=self._note(ConditionType.CIRCUIT_OPEN),
             ),
         )
 
-    def _missed(self) -> summaries.MissedSlot | None:
-        if (taken := self.condition(ConditionType.NAME_CONFLICT)).type:
-            # The slot is not published; it is at most the newest one that has ended.
-            newest_us = max(instant_us(self.settled_through), instant_us(self.last_schedule_time))
-            return summaries.MissedSlot(
-                slot_us=newest_us, reason=Reason.NAME_CONFLICT, message=taken.message
-            )
+    def _missed(self) -> Note | None:
+        # The slot of a name conflict is not published; it is at most the newest that has ended.
+        newest_us = max(instant_us(self.settled_through), instant_us(self.last_schedule_time))
+        taken = self._note(ConditionType.NAME_CONFLICT, slot_us=newest_us)
         shown = self.condition(ConditionType.MISSED)
-        return texts.missed_slot(shown.message, shown.reason)
+        return taken or texts.missed_slot(shown.message, shown.reason)
 
-    def _retried(self, last_result: summaries.LastResult | None) -> summaries.FailingRun | None:
+    def _retried(self, last_result: Note | None) -> Note | None:
         """Return the run that keeps failing; its slot is not published."""
         failing = self.condition(ConditionType.FAILING)
-        has_failed = last_result is not None and not last_result.succeeded
+        has_failed = last_result is not None and not last_result.is_success
         if has_failed or diagnosis.troubles(self.conditions) != [failing]:
             return None
         since_us = instant_us(failing.last_transition_time)
-        return summaries.FailingRun(
-            slot_us=0,
-            begun_us=since_us,
-            at_us=since_us,
-            reason=failing.reason,
-            message=failing.message,
-        )
+        return self._note(ConditionType.FAILING, at_us=since_us, begun_us=since_us)
 
-    def _note(self, type_: ConditionType) -> Note | None:
-        """Return the note of a condition; its time is not published, so any event replaces it."""
+    def _note(self, type_: ConditionType, **instants: int) -> Note | None:
+        """Return the note of a condition; None if there is no such condition."""
         shown = self.condition(type_)
-        if shown.status != "True":
+        if not shown.type:
             return None
-        return Note(generation=shown.observed_generation, at_us=0, message=shown.message)
+        return Note(
+            generation=shown.observed_generation,
+            reason=shown.reason,
+            message=shown.message,
+            **instants,
+        )
 
 
 _NO_CONDITION = ShownCondition()

@@ -25,6 +25,7 @@ from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
 from duepoint.runs.receiver import ReceiverState
+from duepoint.runs.run import Note
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
@@ -134,10 +135,8 @@ def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iter
     """Yield the conditions that follow from runs, slots and Jobs."""
     if (result := runs.last_result) is not None:
         yield conditions.last_run(
-            succeeded=result.succeeded,
-            reason=known_reason(
-                result.reason, Reason.SUCCEEDED if result.succeeded else Reason.REJECTED
-            ),
+            succeeded=result.is_success,
+            reason=known_reason(result.reason, Reason.REJECTED),
             message=result.message,
         )
     if (slot := watermark.overdue(state.open, now_us)) is not None:
@@ -236,5 +235,5 @@ def _newest_run(runs: summaries.Summary) -> str:
     return f"{what}: {_why(failure)}"
 
 
-def _why(run: PastSlot | summaries.LastResult | summaries.FailingRun) -> str:
+def _why(run: PastSlot | Note) -> str:
     return f"{run.reason}: {run.message}" if run.message else run.reason
