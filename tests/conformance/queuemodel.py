@@ -86,14 +86,12 @@ class Model:
         *,
         moved: dict[bytes, int],
         finished: list[bytes],
-        retries: dict[bytes, int],
+        retries: dict[bytes, tuple[bytes, int]],
     ) -> None:
-        """``retries``: member of the occurrence -> due; stored beside a claimed named member."""
+        """``retries``: member of the occurrence -> the member that it follows if held, and due."""
         held = set(self.held(key))
-        named = {*moved, *finished, *retries} & held
-        settled_ids = {member[:8] for member in named}
-        for member, due in retries.items():
-            if member in held or (member not in self.points and member[:8] in settled_ids):
+        for member, (source, due) in retries.items():
+            if source in held and (member == source or member not in self.points):
                 self.points[member] = due
         for member, due in moved.items():
             if member in held:
@@ -105,18 +103,18 @@ class Model:
 
     def split(
         self, key: bytes, chain: bytes, slots: list[tuple[bytes, int]], due: int | None
-    ) -> bool:
-        """Turn the chain into slots of the claim; return whether the claim has it, or had it."""
+    ) -> None:
+        """Give slots of the chain to the claim, and move the chain on, if the claim has it."""
         if self.points.get(chain) != key:
-            return bool(slots) and self.points.get(slots[0][0]) == key
+            return
         for member, slot in slots:
-            self.points[member] = key
-            self.dues[member] = slot
+            if member not in self.points:
+                self.points[member] = key
+                self.dues[member] = slot
         if due is None:
             del self.points[chain]
         else:
             self.points[chain] = due
-        return True
 
     def sweep(self, chains: list[bytes], due: int) -> None:
         """Give armed schedules without a chain a new one; nothing else can be lost."""

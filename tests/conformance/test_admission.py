@@ -70,10 +70,10 @@ class Gate:
             )
             for number in numbers
         ]
-        plan = messages.Planning(
-            chain=chain, slots=tuple(planned), next_due_us=self.harness.now_us() - 1
+        split = messages.Settlement(
+            planned=planned, chains=[(chain.member, self.harness.now_us() - 1)], number=0
         )
-        assert await self.queue.settlements.split(claim, [plan]) == (True,)
+        assert not (await self.queue.settlements.settle(claim, split)).not_held
         return claim, [one.point.member for one in planned]
 
     def entry(self, member: bytes, **facts) -> overlaps.Request:

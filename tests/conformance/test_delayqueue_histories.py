@@ -186,7 +186,7 @@ class Histories(RuleBasedStateMachine):
                 finished.append(point.member)
             elif fate == "fails":
                 retry = queueing.a_retry(point, due_us=due)
-                retries[retry.point.member] = due
+                retries[retry.point.member] = point.member, due
                 if chain:
                     moved[point.member] = due + 1
         settled = self.run(
@@ -195,7 +195,7 @@ class Histories(RuleBasedStateMachine):
                 messages.Settlement(
                     chains=list(moved.items()),
                     finished=tuple(finished),
-                    occurrences=tuple(_occurrence(m, due) for m, due in retries.items()),
+                    occurrences=tuple(_occurrence(m, *retry) for m, retry in retries.items()),
                     number=known.number + 1 if known else 1,
                 ),
             )
@@ -206,7 +206,7 @@ class Histories(RuleBasedStateMachine):
         known.number += 1
         self.model.settle(claim.id, moved=moved, finished=finished, retries=retries)
         assert settled.remaining == len(self.model.held(claim.id))
-        for member, due in retries.items():
+        for member, (_, due) in retries.items():
             self.model.dues[member] = due
 
     @precondition(lambda self: self.claims)
@@ -221,21 +221,23 @@ class Histories(RuleBasedStateMachine):
         planned = tuple(
             queueing.a_planned(chain, chain.slot_us - number) for number in range(slots)
         )
-        planning = messages.Planning(chain=chain, slots=planned, next_due_us=next_due_us)
-        answer = self.run(self.harness.queue.settlements.split(claim, [planning]))
-        known = claim.id in self.model.claims
-        before = self.model.points.get(chain.member)
-        wanted = known and self.model.split(
-            claim.id,
-            chain.member,
-            [(one.point.member, one.point.due_us) for one in planned],
-            next_due_us,
-        )
-        assert answer == (wanted,)
-        if not known or before != claim.id:
+        known = self.model.claims.get(claim.id)
+        split = messages.Settlement(planned=planned, number=known.number + 1 if known else 1)
+        if next_due_us is None:
+            split.finished, split.ended = [chain.member], [chain.member]
+        else:
+            split.chains = [(chain.member, next_due_us)]
+        settled = self.run(self.harness.queue.settlements.settle(claim, split))
+        assert settled.lost == (known is None)
+        if known is None:
             return
-        if due is None:
+        known.number += 1
+        if due is None and self.model.points.get(chain.member) == claim.id:
             self.completed.add(chain.member)
+        slots_us = [(one.point.member, one.point.due_us) for one in planned]
+        self.model.split(claim.id, chain.member, slots_us, next_due_us)
+        held = set(self.model.held(claim.id))
+        assert settled.not_held == {member for member, _ in slots_us} - held
         self.model.end_if_empty(claim.id)
 
     @rule()
@@ -359,9 +361,10 @@ def _chain(stored):
     return stored.id + stored.timing_version
 
 
-def _occurrence(member, due_us):
+def _occurrence(member, source, due_us):
     point = points.parse_member(member, due_us)
-    return messages.Occurrence(point=point, record=messages.OccurrenceRecord(attempt=1))
+    record = messages.OccurrenceRecord(attempt=1)
+    return messages.Occurrence(point=point, record=record, source=source)
 
 
 def _settings(examples):

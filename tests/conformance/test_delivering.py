@@ -77,8 +77,7 @@ async def test_asked_twice_it_appends_once(harness):
     settlement = a_settlement(claim)
     assert (await harness.queue.settlements.deliver(claim, settlement, entries(claim))).done
     again = await harness.queue.settlements.deliver(claim, settlement, entries(claim))
-    gone = messages.DeliveryResult(done=False, held=(False,), lost=True)
-    assert again == gone  # it ended with the first one
+    assert again == messages.DeliveryResult(done=False, lost=True)  # it ended with the first one
     assert len(await ids_in(harness)) == 1
     assert await harness.outcomes() == [b"told"]
 
@@ -91,7 +90,7 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     handed = await harness.queue.settlements.deliver(
         late, a_settlement(late, outcomes=b"late"), entries(late)
     )
-    assert handed == messages.DeliveryResult(done=False, held=(False,), lost=True)
+    assert handed == messages.DeliveryResult(done=False, lost=True)
     assert await ids_in(harness) == []
     assert (await harness.queue.settlements.deliver(now, a_settlement(now), entries(now))).done
     assert await harness.outcomes() == [b"told"]
@@ -112,9 +111,7 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH
     )
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed == messages.DeliveryResult(
-        done=False, held=(False, *(True for _ in claim.points[1:]))
-    )
+    assert handed == messages.DeliveryResult(done=False, not_held=frozenset({gone.member}))
     assert await ids_in(harness) == []
     assert await harness.outcomes() == []
     rest = messages.Settlement(
@@ -154,11 +151,7 @@ async def two_streams(harness):
     every = entries(claim)
     groups = [
         dataclasses.replace(
-            every,
-            name=name,
-            members=every.members[part],
-            values=every.values[part],
-            outcomes=name.encode(),
+            every, name=name, members=every.members[part], values=every.values[part]
         )
         for name, part in (("ticks", slice(0, 1)), ("tocks", slice(1, None)))
     ]
@@ -167,42 +160,15 @@ async def two_streams(harness):
 
 async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
     claim, groups = await two_streams(harness)
-    settlement = a_settlement(claim, outcomes=b"")
     assert await harness.queue.settlements.deliver(
-        claim, settlement, *groups
+        claim, a_settlement(claim), *groups
     ) == messages.DeliveryResult(done=True)
     first, *others = [point.member.hex() for point in claim.points]
     assert await ids_in(harness, "ticks") == [first]
     assert await ids_in(harness, "tocks") == others
-    assert sorted(await harness.outcomes()) == [b"ticks", b"tocks"]
+    assert await harness.outcomes() == [b"told"]
     left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
     assert left[claim.shard] == 0
-
-
-def with_several_slots(group, count=3):
-    """Return the group with this many entries for each of its points, side by side."""
-    rows = [(member, number) for member in group.members for number in range(count)]
-    return dataclasses.replace(
-        group,
-        members=[member for member, _ in rows],
-        values=[(f"{member.hex()}/{number}",) for member, number in rows],
-    )
-
-
-async def test_overdue_slots_of_a_point_go_in_in_their_order_with_its_settlement(harness):
-    claim, groups = await two_streams(harness)
-    groups = [with_several_slots(group) for group in groups]
-    next_dues = [(point.member, point.due_us + 1) for point in claim.points]
-    settlement = messages.Settlement(chains=next_dues, number=1)
-    handed = await harness.queue.settlements.deliver(claim, settlement, *groups)
-    assert handed == messages.DeliveryResult(done=True)
-    for group in groups:
-        assert await ids_in(harness, group.name) == [value for (value,) in group.values]
-    left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
-    assert left[claim.shard] == 0
-    again = await harness.claim_all(worker="w2")
-    due = {point.member: point.due_us for one in again for point in one.points}
-    assert due.items() >= dict(next_dues).items()  # they are due again at once
 
 
 @pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)

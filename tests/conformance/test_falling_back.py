@@ -69,9 +69,7 @@ async def arm_with(harness, kind, *, due_us, chain_in=3_600):
     await harness.arm()
     claim = await harness.claim_one()
     retry = a_retry(claim.points[0], due_us=due_us)
-    stored = messages.Occurrence(
-        point=dataclasses.replace(retry.point, kind=kind), record=retry.record
-    )
+    stored = dataclasses.replace(retry, point=dataclasses.replace(retry.point, kind=kind))
     chains = (moved(claim.points[0], chain_in),)
     settlement = messages.Settlement(chains=chains, occurrences=(stored,))
     await harness.queue.settlements.settle(claim, settlement)
@@ -151,7 +149,7 @@ async def test_a_slot_that_came_after_the_doubt_does_not_wait(harness):
     point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
     settlement = messages.Settlement(
         chains=(moved(claim.points[0], 3_600),),
-        occurrences=(messages.Occurrence(point=point, record=waiting.record),),
+        occurrences=(dataclasses.replace(waiting, point=point),),
     )
     await harness.queue.settlements.settle(claim, settlement)
     assert queueing.members(await harness.claim_all()) == [point.member]

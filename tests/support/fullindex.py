@@ -142,6 +142,7 @@ def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
                 else points.NO_RUN,
             ),
             record=RECORD,
+            source=known.id + known.timing_version,
         )
         for kind in points.PointKind
         if kind not in (points.PointKind.CHAIN, points.PointKind.EXPIRY)

@@ -194,6 +194,7 @@ def a_retry(
             due_us=point.due_us if due_us is None else due_us,
         ),
         record=messages.OccurrenceRecord(attempt=attempt, **record),
+        source=point.member,
     )
 
 

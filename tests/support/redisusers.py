@@ -22,18 +22,18 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "beat", "claim", "deliver", "extend", "plan"),
+        *("append", "beat", "bury", "claim", "deliver", "extend"),
         *("release", "rights", "settle"),
     }
 )
 #: Scripts of the command that replays dead letters.
 REPLAYER_SHARED_SCRIPTS = frozenset({"enqueue"})
-#: Scripts that both call: the operator reports Jobs that have ended.
-SHARED_SCRIPTS = frozenset({"activeruns"})
+#: Scripts that both call: the operator reports Jobs that have ended, and moves dead letters.
+SHARED_SCRIPTS = frozenset({"activeruns", "bury"})
 #: Scripts that the HTTP API shares with others: it writes members, as an operator with rows does,
 #: triggers and replays.
-API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
-    *("put", "drop", "listmembers", "readmembers", "enqueue"),
+API_SHARED_SCRIPTS = {
+    *("activeruns", "put", "drop", "listmembers", "readmembers", "enqueue"),
 }
 #: Plain commands that both processes use besides their scripts.
 PLAIN = frozenset(
@@ -42,7 +42,21 @@ PLAIN = frozenset(
         *("ssubscribe", "sunsubscribe", "cluster|slots"),
     }
 )
-WORKER_PLAIN = PLAIN | {"zrem", "set", "del", "hset", "hsetnx", "hdel", "hgetall", "hlen", "time"}
+WORKER_PLAIN = PLAIN | {
+    *(
+        "zrem",
+        "set",
+        "del",
+        "hset",
+        "hsetnx",
+        "hdel",
+        "hgetall",
+        "hlen",
+        "time",
+        "zrange",
+        "zmscore",
+    ),
+}
 #: The HTTP API's plain commands; it needs no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "xrevrange"),

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
 
 EntryId = tuple[int, int]
@@ -185,7 +184,7 @@ def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes])
     return OutcomeEntry(
         shard=shard,
         id=entry_id,
-        outcomes=b"" if b"back" in fields else _packed(fields),
+        outcomes=fields.get(b"o", b""),
         is_lost=b"lost" in fields,
         back_us=int(back) if back.isdigit() else 0,
     )
@@ -195,15 +194,6 @@ def order_of(entry_id: str) -> EntryId:
     """Return the sort key of an entry by its age: milliseconds, and a number."""
     at_ms, _, number = entry_id.partition("-")
     return int(at_ms or 0), int(number or 0)
-
-
-def _packed(fields: dict[bytes, bytes]) -> bytes:
-    """Return the outcomes of an entry, or of a retry that a script buried; empty if unreadable."""
-    if b"o" in fields:
-        return fields[b"o"]
-    member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")
-    named = {_text(name): _text(value) for name, value in fields.items()}
-    return records.buried_event(named, member, record)
 
 
 def _text(value: bytes | str) -> str:

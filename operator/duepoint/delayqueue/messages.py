@@ -211,9 +211,9 @@ class Occurrence:
     """An occurrence to be stored: its point and its state.
 
     Attributes:
-        source: in a settlement, the claimed member that this follows: stored only if the claim
-            still holds that member (a late owner must not add a retry to a slot that another worker
-            is firing). Empty = stored whenever the claim is held at all.
+        source: in a settlement, the claimed member that this follows, which the settlement ends or
+            moves on: stored only if the claim still holds that member (a late owner must not add a
+            retry to a slot that another worker is firing).
         origin: for a retry, the fields of a dead letter that name its schedule (namespace, name,
             uid), in case it or an older retry is one too many.
         open_limit: for a retry, how many of its schedule may be open if that is more than usual; at
@@ -263,6 +263,8 @@ class Settlement:
 
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
+        planned: slots of chains that move on with this, stored under the claim if it holds the
+            chain, which can be claimed again before they have ended.
         chains: chain members, each with the due at which it goes on.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         ended: those of them that are the chains of Schedules without a further slot: the state of
@@ -281,6 +283,7 @@ class Settlement:
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
+    planned: list[Occurrence] = field(default_factory=list)
     chains: list[tuple[bytes, int]] = field(default_factory=list)
     finished: list[bytes] = field(default_factory=list)
     ended: list[bytes] = field(default_factory=list)
@@ -345,14 +348,16 @@ class Settled:
         lost: the claim is gone: only the outcomes were written.
         applied: number of members that were still held and are settled now.
         remaining: members that the claim still holds.
-        buried: retries that were too many for their schedule, with their records; they are dead
-            letters now, and ``runs`` has their events.
+        buried: retries that were too many for their schedule; they are dead letters now, and
+            ``runs`` has their events.
+        not_held: planned slots that the claim does not hold: fire none of them.
     """
 
     lost: bool
     applied: int
     remaining: int
-    buried: tuple[tuple[bytes, OccurrenceRecord], ...] = ()
+    buried: tuple[bytes, ...] = ()
+    not_held: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +370,6 @@ class StreamEntries:
         names: names of the other fields.
         members: the claimed member that causes each entry.
         values: the values of ``names``, entry by entry.
-        outcomes: packed outcomes, written with these entries.
     """
 
     namespace: str
@@ -375,7 +379,6 @@ class StreamEntries:
     members: Sequence[bytes]
     values: Sequence[Sequence[bytes | str]]
     same: Sequence[bytes | str] = ()
-    outcomes: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,31 +387,14 @@ class DeliveryResult:
 
     Attributes:
         done: they are written, now or by an earlier call under this number.
-        held: if not done, whether the claim still holds each member.
+        not_held: if not done, the members that the claim does not hold.
         lost: the claim is gone: its lease ended, or this very settlement ended it and its reply was
             lost. Otherwise members that are not held were removed from the queue, undelivered.
     """
 
     done: bool
-    held: tuple[bool, ...] = ()
+    not_held: frozenset[bytes] = frozenset()
     lost: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
-    """Turns an overdue chain point of a claim into chosen slots plus the chain's next due.
-
-    Attributes:
-        chain: the claimed chain point.
-        slots: chosen slots as occurrences of this claim (kind PLANNED), oldest first.
-        next_due_us: due of the chain's next slot; None if there is none.
-        outcomes: packed outcomes; those of one call are written if any of its plans was applied.
-    """
-
-    chain: points.DuePoint
-    slots: tuple[Occurrence, ...]
-    next_due_us: int | None
-    outcomes: bytes = b""
 
 
 # -- layout and membership ------------------------------------------------------------------

@@ -359,7 +359,7 @@ class Mover:
             fields = scripting.fields(raw)
             del fields[b"taken"]
             position = call.run(part for pair in fields.items() for part in pair)
-            letters.append((entry_id.decode(), *position))
+            letters.append((*position, entry_id.decode()))
         call.put(log=self.letters.put_log(call, home, lane), letters=letters)
         await self.index.pipelined_durably.run(call)
         await self.index.read("forget dead letters", ("XDEL", log, *(each for each, _ in found)))

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages, quotas
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import points
 
 #: A consumer group that exists for a moment: only one can create a stream without an entry.
 _MAKER = "duepoint-maker"
@@ -115,7 +114,6 @@ class Streams:
 
 def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dict[str, object]:
     """Return one stream's entries as arguments; values common to all are sent only once."""
-    are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
     columns = list(zip(*entries.values, strict=True))
     own = [
         number
@@ -128,11 +126,8 @@ def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dic
     return {
         "bytes": size,
         "max_length": entries.max_length,
-        "members": call.run(() if are_chains else entries.members),
-        "joined": call.position(b"".join(entries.members)) if are_chains else 0,
         "names": call.run((*entries.names, *entries.same[::2])),
         "common": call.run((*(column[0] for column in columns), *entries.same[1::2])),
         "own": own,
         "values": call.run(itertools.chain.from_iterable(values)),
-        "outcome": call.position(entries.outcomes) if entries.outcomes else 0,
     }

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import functools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import run
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
@@ -266,27 +264,11 @@ class Firer:
     # -- chains that move on first ---------------------------------------------------------------
 
     async def _split(self, work: _Work) -> set[bytes]:
-        """Move the split chains on; return the points that this claim no longer holds.
-
-        The events of their slots go in the same script, because later events of the slots must be
-        read after them.
-        """
-        settler, first, *others = work.settler, *work.plan.splits
-        splits = [dataclasses.replace(first, outcomes=run.pack(work.plan.opened)), *others]
-        # Repeating the call is safe: the answer is the same. Without an answer the claim is lost. A
-        # chain may have moved on: firing its slots here could double the next owner's.
+        """Move the split chains on; return the points that this claim no longer holds."""
         await faults.reach(FaultPoint.BEFORE_SPLIT)
-        held = await settler.while_held(
-            functools.partial(self._queue.settlements.split, settler.claim, splits),
-            "chains not split yet",
-        )
+        lost = await work.settler.split(work.plan.splits)
         await faults.reach(FaultPoint.AFTER_SPLIT)
-        return {
-            slot.point.member
-            for planning, is_held in zip(splits, held or [False] * len(splits), strict=True)
-            if not is_held
-            for slot in planning.slots
-        }
+        return set(lost)
 
     # -- requests --------------------------------------------------------------------------------
 

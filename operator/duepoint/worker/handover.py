@@ -10,7 +10,6 @@ and gets the refusal as its answer, as with any other target.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from duepoint import errors, faults
@@ -90,7 +89,7 @@ class Handover:
                 accepted_us=now_us, message=self._streams.message(firing.action)
             )
             ending = self._results.settlement(settler, attempt, firing, answer, now_us)
-            handed = await settler.hand_over(*_with_events([(entries, ending)]))
+            handed = await settler.hand_over([entries], [ending])
             if handed is None or isinstance(handed, messages.DeliveryResult):
                 return self._handed(settler, attempt, firing, answer, handed)
             answer = _answer_of(handed)
@@ -124,7 +123,7 @@ class Handover:
     async def _deliver(self, settler: Settler, batches: Sequence[Batch]) -> Sequence[Batch]:
         while batches:
             handed = await settler.hand_over(
-                *_with_events([self._hoped(settler, batch) for batch in batches])
+                *zip(*(self._hoped(settler, batch) for batch in batches), strict=True)
             )
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
                 return batches
@@ -175,24 +174,11 @@ class Handover:
             return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
 
 
-def _with_events(
-    hoped: Sequence[tuple[messages.StreamEntries, Settlement]],
-) -> tuple[list[messages.StreamEntries], list[Settlement]]:
-    """Return the entries with the events of their settlements, and the settlements without."""
-    entries: list[messages.StreamEntries] = []
-    for one, ending in hoped:
-        entries.append(dataclasses.replace(one, outcomes=run.pack(ending.events)))
-        ending.events.clear()
-    return entries, [ending for _, ending in hoped]
-
-
 def _still_held(batches: Sequence[Batch], handed: messages.DeliveryResult) -> list[Batch]:
     """Return the batches without the points that were removed from the queue meanwhile."""
-    held, left = iter(handed.held), []
+    left = []
     for batch in batches:
-        rows = [
-            row for row, is_held in zip(range(len(batch.members)), held, strict=False) if is_held
-        ]
+        rows = [row for row, one in enumerate(batch.members) if one not in handed.not_held]
         if rows:
             left.append(batch.pick(rows))
     return left

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import messages
-from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points, slots
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -214,8 +213,8 @@ class Plan:
             sequences do not wait for one another (a retry that hangs must not hold up the next
             slot). A check is one as well: it fires nothing, and checks the objects that the
             definition refers to.
-        splits: chain points that move on before their slots are tried.
-        opened: for each split, the event of its slots, which are open from then on.
+        splits: chain points that move on before their slots are tried, each with the event of its
+            slots, which are open from then on.
         settlement: that of points which end without an attempt.
         unplanned: points that met a bug or an unreadable rule. The claim holds them until its lease
             ends; reclaimed often enough, they become dead letters like any poison.
@@ -224,8 +223,7 @@ class Plan:
     outlines: Outlines = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
-    splits: list[messages.Planning] = field(default_factory=list)
-    opened: list[RunEvent] = field(default_factory=list)
+    splits: list[messages.Settlement] = field(default_factory=list)
     settlement: messages.Settlement = field(default_factory=messages.Settlement)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
 
@@ -235,7 +233,6 @@ class Plan:
         self.batches += other.batches
         self.attempts += other.attempts
         self.splits += other.splits
-        self.opened += other.opened
         self.settlement.add(other.settlement)
 
     def members(self) -> set[bytes]:

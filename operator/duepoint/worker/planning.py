@@ -298,20 +298,19 @@ class _PointPlan:
             )
             for one in run
         )
-        occurrences = tuple(
+        occurrences = [
             messages.Occurrence(
                 point=one.point, record=messages.OccurrenceRecord(trigger=one.trigger)
             )
             for one in attempts
-        )
+        ]
         self.made.attempts.append(attempts)
-        next_due_us = None if following is None else following.due_us
-        self.made.splits.append(
-            messages.Planning(chain=chain, slots=occurrences, next_due_us=next_due_us)
-        )
         oldest, *later = attempts
-        # The slots are open from then on: the end of a later slot does not count as theirs.
-        self.made.opened.append(
+        # The slots are open from then on: the end of a later slot does not count as theirs. Later
+        # events of them must be read after this one.
+        split = messages.Settlement(planned=occurrences)
+        split.move(chain.member, following)
+        split.report(
             endings.slot_event(
                 self._known,
                 oldest.slot_us,
@@ -323,6 +322,7 @@ class _PointPlan:
                 more_us=tuple([one.slot_us for one in later]),
             )
         )
+        self.made.splits.append(split)
 
     def _attempt_of(
         self,

@@ -211,6 +211,23 @@ class Settler:
                 functools.partial(self._deliver, settlement, entries), "entries put off"
             )
 
+    async def split(self, splits: Sequence[Settlement]) -> frozenset[bytes]:
+        """Settle these now; return the planned slots that the claim does not hold.
+
+        Without an answer, those are all: a chain may have moved on, and firing its slots here could
+        double the next owner's.
+        """
+        async with self._turn:
+            self._number += 1
+            settlement = _together(splits, number=self._number)
+            settled = await self.while_held(
+                functools.partial(self._queue.settlements.settle, self.claim, settlement),
+                "chains not split yet",
+            )
+        if settled is None or settled.lost:
+            return frozenset(one.point.member for one in settlement.planned)
+        return settled.not_held
+
     async def _deliver(
         self, settlement: Settlement, entries: Sequence[messages.StreamEntries]
     ) -> Handed:

@@ -1,8 +1,7 @@
-"""Ends claims: settles them, delivers them with entries of users' streams, splits chains.
+"""Ends claims: settles them, and delivers them with entries of users' streams.
 
-One settlement is one script call. Values that a script passes on to native commands are adjacent
-in ARGV (due, member, due, member), so that no loop touches them in the usual case, in which the
-settlement names every point of the claim and the claim still holds them all.
+One settlement is one script call. In the usual case, in which it names every point of the claim and
+the claim still holds them all, the script looks at no point alone.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ RUNS_BYTES = 2 * 1024**3
 LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
 RUNS_AGE_SECONDS = 7 * 86_400
-_ID_LENGTH = 8
+#: Most occurrences of a schedule that are read to find its open retries.
+_MOST_LOOKED_AT = 2_000
+_ID_LENGTH, _KIND, _RETRY = 8, 12, bytes([points.PointKind.RETRY])
 
 
 def runs_bytes(shards: int) -> int:
@@ -46,12 +47,12 @@ class _LanePart:
     )
     finished: list[bytes | str] = field(default_factory=list)
     occurrences: list[bytes | str] = field(default_factory=list)
-    sources: list[bytes | str] = field(default_factory=list)
+    planned: list[bytes | str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Settlements:
-    """Ends claims: settle, deliver, split."""
+    """Ends claims: settle, deliver."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -66,31 +67,55 @@ class Settlements:
         reply = await self.layouts.unless_gone(claim.shard, ended)
         if reply is None or reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
-        _, applied, remaining, buried, dropped, *_ = reply
+        _, applied, remaining, dropped, crowded, not_held = reply
         _report_dropped(dropped)
+        newest = {one.point.schedule_id: one for one in settlement.occurrences}
+        buried = [await self._bury_oldest(claim, newest[schedule_id]) for schedule_id in crowded]
         return messages.Settled(
             lost=False,
             applied=applied,
             remaining=remaining,
-            buried=tuple(
-                (member, records.unpack_or_first(record))
-                for member, record in zip(buried[::2], buried[1::2], strict=True)
-            ),
+            buried=tuple(itertools.chain.from_iterable(buried)),
+            not_held=frozenset(not_held),
         )
 
-    async def split(
-        self, claim: messages.Claim, splits: Sequence[messages.Planning]
-    ) -> tuple[bool, ...]:
-        """Move chain points on and store their chosen slots as occurrences of this claim.
-
-        One script for all; returns False for each chain that the claim did not hold. A chain that
-        moved on has left the claim: settle the slots, not the chain.
-        """
-        call = self._plan_call(claim, splits)
-        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
-        if reply is None or reply[0] == b"lost":
-            return (False,) * len(splits)
-        return tuple(answer == 1 for answer in reply[1:])
+    async def _bury_oldest(
+        self, claim: messages.Claim, newest: messages.Occurrence
+    ) -> Sequence[bytes]:
+        """Give up the oldest waiting retries of a schedule beyond its limit; return them."""
+        names, schedule_id = self.index.shard(claim.shard), newest.point.schedule_id
+        lane = claim.lanes[schedule_id]
+        (found,) = await self.index.read(
+            "look for open retries",
+            ("ZRANGE", names.occ, b"[" + schedule_id, b"[" + schedule_id + b"\xff" * 24, "BYLEX",
+             "LIMIT", 0, _MOST_LOOKED_AT),
+        )  # fmt: skip
+        retries = [each for each in found if each[_KIND : _KIND + 1] == _RETRY]
+        if len(retries) <= newest.most_open:
+            return ()
+        retries.sort(key=points.slot_of)
+        dues, packed = await self.index.read(
+            "look for open retries",
+            ("ZMSCORE", names.lane(lane), *retries),
+            ("HMGET", names.occrec, *retries),
+        )
+        listed = list(zip(retries, dues, packed, strict=True))
+        surplus = sum(due is not None for due in dues) - newest.most_open
+        waiting = [each for each in listed if each[1] is not None and each[1] < points.DUE_LIMIT_US]
+        given_up = waiting[: max(surplus, 0)]
+        call = self.index.call(
+            "bury", claim.shard, lane=lane, **outcome_bounds(self.index.known_layout().shards)
+        )
+        letters = []
+        for member, _, record in given_up:
+            now_us = self.index.clock.now_us()
+            entry, outcome = records.surplus(newest, member, record or b"", now_us)
+            fields = call.run(part for pair in entry.items() for part in pair)
+            letters.append((*fields, call.position(member), call.position(outcome)))
+        log = self.dead_letters.put_log(call, claim.shard, deadletters.lane_of(newest.origin))
+        call.put(log=log, letters=letters, lane_key=call.key(names.lane(lane)))
+        _report_dropped(await self.index.scripts.run(call))
+        return [member for member, *_ in given_up]
 
     @property
     def settles_entries(self) -> bool:
@@ -109,17 +134,15 @@ class Settlements:
         written only with the entries. Raises ``errors.WrongType`` or ``errors.WriteRefused`` if a
         stream refused; nothing was done then. After any other TryLater it may have been done.
         """
-        count = sum(len(group.members) for group in entries)
-        lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
         ended = self.index.pipelined.run(self._settle_call(claim, settlement, entries))
         reply = await self.layouts.unless_gone(claim.shard, ended)
         if reply is None or reply[0] == b"lost":
-            return lost
+            return messages.DeliveryResult(done=False, lost=True)
         if reply[0] == b"partial":
-            return messages.DeliveryResult(done=False, held=tuple(held == 1 for held in reply[1]))
+            return messages.DeliveryResult(done=False, not_held=frozenset(reply[1]))
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
-        _report_dropped(reply[4])
+        _report_dropped(reply[3])
         return messages.DeliveryResult(done=True)
 
     def _settle_call(
@@ -130,10 +153,12 @@ class Settlements:
     ) -> scripting.ScriptCall:
         names = self.index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
-        call = self._call(
+        call = self.index.call(
             "deliver" if entries else "settle",
-            claim,
+            claim.shard,
+            id=claim.id,
             number=settlement.number,
+            **outcome_bounds(self.index.known_layout().shards),
         )
         whole = _whole_lanes(claim, settlement, named)
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}
@@ -148,30 +173,32 @@ class Settlements:
                 ],
                 "finished": call.run(part.finished),
                 "occurrences": call.run(part.occurrences),
-                "sources": call.run(part.sources),
             }
             for lane, part in parts.items()
         ]
-        retried = self._retried(call, claim, settlement, key_of)
-        if settlement.dead or retried:
+        if settlement.dead:
             call.put(logs=call.key(names.logs))
+
+        def bucket_of(schedule_id: points.ScheduleId) -> int:
+            return call.key(names.bucket_of(schedule_id, self.index.buckets))
 
         def place(member: bytes) -> tuple[int, int, int]:
             """Return the positions of the bucket, the id and the member."""
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
-            bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
-            return bucket, call.position(schedule_id), call.position(member)
+            return bucket_of(schedule_id), call.position(schedule_id), call.position(member)
 
         over, leaving = self._leaving(call, claim, settlement, key_of)
         call.put(
             lanes=lanes,
-            retried=retried,
-            records=call.run(_records(settlement.occurrences)),
+            retried=[
+                (call.position(schedule_id), bucket_of(schedule_id), most)
+                for schedule_id, most in _retried(claim, settlement).items()
+            ],
             dead=[
                 (
                     call.position(letter.member) if letter.member else 0,
                     *call.run(itertools.chain.from_iterable(letter.entry.items())),
-                    self._log_of(call, claim.shard, letter.entry),
+                    self.dead_letters.put_log(call, claim.shard, deadletters.lane_of(letter.entry)),
                 )
                 for letter in settlement.dead
             ],
@@ -181,42 +208,13 @@ class Settlements:
         )
         if leaving:
             call.put(leaving=leaving)
+        if settlement.planned:
+            call.put(
+                planned=[(key_of[lane], *call.run(part.planned)) for lane, part in parts.items()]
+            )
         if entries:
             self.streams.put_entries(call, entries)
         return call
-
-    def _retried(
-        self,
-        call: scripting.ScriptCall,
-        claim: messages.Claim,
-        settlement: messages.Settlement,
-        key_of: Mapping[str, int],
-    ) -> list[tuple[object, ...]]:
-        """Return the schedules that have more open retries after this settlement than before."""
-        tried_again = {
-            occurrence.point.schedule_id: occurrence
-            for occurrence in settlement.occurrences
-            if occurrence.point.kind is points.PointKind.RETRY
-            and occurrence.point.member not in claim.records
-        }
-        names = self.index.shard(claim.shard)
-        retried: list[tuple[object, ...]] = []
-        for schedule_id, occurrence in tried_again.items():
-            lane = claim.lanes[schedule_id]
-            position = call.position(schedule_id)
-            entry = records.buried_entry(occurrence)
-            first, last = call.run(part for pair in entry.items() for part in pair)
-            most = occurrence.most_open
-            bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
-            log = self._log_of(call, claim.shard, entry)
-            retried.append((lane, key_of[lane], position, first, last, most, bucket, log))
-        return retried
-
-    def _log_of(
-        self, call: scripting.ScriptCall, shard: messages.ShardId, entry: Mapping[str, str]
-    ) -> dict[str, object]:
-        """Return the log to which a letter with this entry goes."""
-        return self.dead_letters.put_log(call, shard, deadletters.lane_of(entry))
 
     def _leaving(
         self,
@@ -250,42 +248,6 @@ class Settlements:
             for (bucket, lane, are_chains, why), listed in by_bucket.items()
         ]
 
-    def _plan_call(
-        self, claim: messages.Claim, plannings: Sequence[messages.Planning]
-    ) -> scripting.ScriptCall:
-        names = self.index.shard(claim.shard)
-        call = self._call("plan", claim)
-        key_of = {lane: call.key(names.lane(lane)) for lane in claim.by_lane}
-        plans = []
-        for planning in plannings:
-            schedule_id = planning.chain.schedule_id
-            plan: dict[str, object] = {
-                "key": key_of[claim.lanes[schedule_id]],
-                "chain": call.position(planning.chain.member),
-                "slots": call.run(_records(planning.slots)),
-            }
-            if planning.next_due_us is not None:
-                plan["due"] = records.checked_due(planning.next_due_us)
-            else:
-                plan["bucket"] = call.key(names.bucket_of(schedule_id, self.index.buckets))
-                plan["id"] = call.position(schedule_id)
-            plans.append(plan)
-        call.put(
-            lanes=[{"lane": lane, "key": key} for lane, key in key_of.items()],
-            plans=plans,
-            outcomes=call.run(planning.outcomes for planning in plannings if planning.outcomes),
-        )
-        return call
-
-    def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.ScriptCall:
-        return self.index.call(
-            script,
-            claim.shard,
-            id=claim.id,
-            **outcome_bounds(self.index.known_layout().shards),
-            **named,
-        )
-
 
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
@@ -313,17 +275,32 @@ def _rearm(
             parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
 
 
+def _retried(
+    claim: messages.Claim, settlement: messages.Settlement
+) -> dict[points.ScheduleId, int]:
+    """Return the schedules that may have more open retries than before, with their limits."""
+    return {
+        occurrence.point.schedule_id: occurrence.most_open
+        for occurrence in settlement.occurrences
+        if occurrence.point.kind is points.PointKind.RETRY
+        and occurrence.point.member not in claim.records
+    }
+
+
 def _whole_lanes(
     claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]
 ) -> dict[str, int]:
     """Return the lanes whose points are all named, with the number of their points.
 
-    Empty if the settlement names any other member, or an occurrence follows one.
+    Empty if the settlement names any other member, or an occurrence follows one, or the claim gets
+    further points.
     """
+    if settlement.planned:
+        return {}
     whole = {
         lane: len(members) for lane, members in claim.by_lane.items() if named.issuperset(members)
     }
-    sources = (each.source for each in settlement.occurrences if each.source)
+    sources = (each.source for each in settlement.occurrences)
     return whole if sum(whole.values()) == len(named) and named.issuperset(sources) else {}
 
 
@@ -343,17 +320,14 @@ def _parts(
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
-        part.occurrences += (str(records.checked_due(point.due_us)), point.member)
-        part.sources.append(occurrence.source)
+        due, record = str(records.checked_due(point.due_us)), records.pack(occurrence.record)
+        part.occurrences += (occurrence.source, due, point.member, record)
         if point.member in began_with:
             named.add(point.member)
+    for occurrence in settlement.planned:
+        point = occurrence.point
+        part = parts[claim.lanes[point.schedule_id]]
+        part.planned += (point.member, records.pack(occurrence.record))
     for member in gone:
         parts[claim.lanes[member[:_ID_LENGTH]]].finished.append(member)
     return parts, named
-
-
-def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
-    values: list[bytes | str] = []
-    for occurrence in occurrences:
-        values += (occurrence.point.member, records.pack(occurrence.record))
-    return values

@@ -9,8 +9,6 @@ first attempt. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from duepoint import errors
@@ -85,60 +83,52 @@ def checked_due(due_us: int) -> int:
     return due_us
 
 
-# -- retries that exceeded their schedule's limit ------------------------------------------------
-# The script that buries such a retry writes the dead letter and the outcome in one step, from
-# prepared fields (``buried_entry``); the reader of ``runs`` turns them back into a run event
-# (``buried_event``). So nothing is lost if the reply of the script is.
-
 #: The ``target`` in the origin of a Job's retry.
 JOB_TARGET = "Job"
 
 
-def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
-    """Return the fields of letter and outcome, beside member, slot and record."""
-    return {
-        **newest.origin,
+def surplus(
+    newest: messages.Occurrence, member: bytes, packed: bytes, given_up_us: int
+) -> tuple[dict[str, str], bytes]:
+    """Return letter and outcome of a retry that is one too many for its schedule.
+
+    Args:
+        newest: the retry for which there is no room; its error is the reason, which all share.
+        packed: the record of the retry.
+    """
+    known, origin, slot_us = unpack_or_first(packed), newest.origin, points.slot_of(member)
+    cause = newest.record.last_cause or newest.record.last_error
+    message = f"more than {newest.most_open} slots of this schedule were being tried again"
+    message += f"; the last try: {cause}" if cause else ""
+    entry = {
+        "slot_us": str(slot_us),
+        "given_up_us": str(given_up_us),
+        **origin,
         "kind": newest.point.kind.name,
         "reason": newest.record.last_error,
-        "message": f"more than {newest.most_open} slots of this schedule were being tried again"
-        + _because(newest.record),
+        "message": message,
     }
-
-
-def _because(record: messages.OccurrenceRecord) -> str:
-    """Return why they were buried: the newest one's error, which the others share."""
-    cause = record.last_cause or record.last_error
-    return f"; the last try: {cause}" if cause else ""
-
-
-def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
-    """Return the packed run event of a buried retry; empty if the member is not ours."""
-    point = points.parse_member(member, 0)
-    if point is None:
-        return b""
-    known = unpack_or_first(record)
-    given_up_us = int(fields.get("given_up_us") or 0)
     # A slot that never started is missed; a Job's starts when the Job exists.
-    missed = fields.get("target") == JOB_TARGET or not known.first_try_us
+    missed = origin.get("target") == JOB_TARGET or not known.first_try_us
     event = runs.RunEvent(
-        uid=fields.get("uid", ""),
-        namespace=fields.get("namespace", ""),
-        name=fields.get("name", ""),
-        generation=int(fields.get("generation") or 0),
-        slot_us=point.slot_us,
+        uid=origin.get("uid", ""),
+        namespace=origin.get("namespace", ""),
+        name=origin.get("name", ""),
+        generation=int(origin.get("generation") or 0),
+        slot_us=slot_us,
         trigger=known.trigger,
         state=runs.RunState.MISSED if missed else runs.RunState.FAILED,
         reason=Reason.CATCH_UP_POLICY if missed else known.last_error,
-        message=fields.get("message", ""),
+        message=message,
         at_us=given_up_us,
         started_us=known.first_try_us,
         finished_us=0 if missed else given_up_us,
         attempts=known.attempt,
-        settled_us=point.slot_us if known.trigger in runs.REGULAR else 0,
+        settled_us=slot_us if known.trigger in runs.REGULAR else 0,
         run_uid=known.run_uid,
-        owner=_owner(fields.get("set_id", "")),
+        owner=_owner(origin.get("set_id", "")),
     )
-    return runs.pack([event])
+    return entry, runs.pack([event])
 
 
 def _owner(text: str) -> points.SetIdentity | None:

@@ -4,7 +4,7 @@
   stay.
 
   KEYS  1 stream  2 state (its counters)
-  ARGV  entries {group}: one group of entries, as `deliver` has them; its members and outcome are not used
+  ARGV  entries {group}: one group of entries, as `deliver` has them
   Reply {id of the entry, ...}
   Error WRONGTYPE, OOM
 ]]

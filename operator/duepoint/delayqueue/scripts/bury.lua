@@ -1,22 +1,43 @@
 #!lua flags=allow-oom
 --[[
-  Store dead letters of a former shard, under the ids that they had. Letters that are here already stay as they are.
+  Store dead letters: of a former shard, under the ids that they had, unless they are here already; or of occurrences of a
+  lane that wait, which go, each with its outcome. An occurrence that a worker holds stays, without a letter.
 
-  KEYS  then log
-  ARGV  layout, epoch, log {key, lane, bytes}: as in settle.lua, letters {{id, from, to}}: text, and fields in ARGV; oldest first
-  Reply OK
+  KEYS  then log, and lane
+  ARGV  layout, epoch (absent: not by the leader), log {key, lane, bytes}: as in settle.lua, letters {{from, to, id (text)}},
+        oldest first, or {{from, to, member, outcome}}: fields in ARGV, positions; lane, lane_key, runs_bytes, runs_age
+  Reply {lane of each dead letter that was dropped, ...}
 ]]
--- keys meta logs
+-- keys meta heads logs occ occrec runs ran
 -- include shard
 -- include fenced
--- include time
+-- include runs
 -- include log
+-- include heads
+-- include occurrences
 
-for _, letter in ipairs(args.letters) do
-  local fields = { unpack(ARGV, letter[2], letter[3]) }
-  local here = redis.call('XRANGE', KEYS[args.log.key], letter[1], letter[1])[1]
-  if not here or table.concat(here[2], '\0', 3) ~= table.concat(fields, '\0') then
-    add_to_log(LOGS, args.log, fields, letter[1])
+local function bury(member, outcome, fields)
+  local score = redis.call('ZSCORE', KEYS[args.lane_key], member)
+  if score and tonumber(score) < CLAIMED then
+    add_to_log(LOGS, args.log, { 'member', member, unpack(fields) })
+    add_outcome(outcome)
+    drop_occurrences(KEYS[args.lane_key], { member })
   end
 end
-return 'OK'
+
+for _, letter in ipairs(args.letters) do
+  local fields, id = { unpack(ARGV, letter[1], letter[2]) }, letter[3]
+  if letter[4] then
+    bury(ARGV[letter[3]], ARGV[letter[4]], fields)
+  else
+    local here = redis.call('XRANGE', KEYS[args.log.key], id, id)[1]
+    if not here or table.concat(here[2], '\0', 3) ~= table.concat(fields, '\0') then
+      add_to_log(LOGS, args.log, fields, id)
+    end
+  end
+end
+report_outcomes()
+if args.lane then
+  refresh_head(args.lane, KEYS[args.lane_key])
+end
+return letters_dropped

@@ -10,15 +10,6 @@ local function drop_outcomes(oldest)
   end
 end
 
-local function add_outcome(bytes, ...)
-  local entry = redis.call('XADD', RUNS, '*', ...)
-  has_news = true
-  local oldest = oldest_kept(META, 'runs_', entry, bytes + RUNS_OVERHEAD, args.runs_bytes)
-  if oldest then
-    drop_outcomes(oldest)
-  end
-end
-
 -- Adds a value's counts of members, its third part (run.pack), to META `t<uid>` of their set: five sums and the newest
 -- slot. A lost claim counts nothing: others end its slots, or only a reply was lost. Returns whether it has other parts.
 local function count_members(value, is_lost)
@@ -37,22 +28,23 @@ local function count_members(value, is_lost)
   return #news.events + #news.together > 0
 end
 
--- Adds outcomes and wakes the reporter once; `more` are positions in ARGV of further ones. Outcomes of a
--- lost claim are marked `lost`: another owner will end the slots.
-local function write_outcomes(more, is_lost)
-  local positions = more or {}
-  for i = args.outcomes[1], args.outcomes[2] do
-    positions[#positions + 1] = i
-  end
-  for _, i in ipairs(positions) do
-    local value = ARGV[i]
-    if count_members(value, is_lost) then
-      add_outcome(#value, 'o', value, unpack(is_lost and { 'lost', '1' } or {}))
-    end
-  end
-  if not has_news then
+-- Adds an outcome. That of a lost claim is marked `lost`: another owner will end the slots.
+local function add_outcome(value, is_lost)
+  if not count_members(value, is_lost) then
     return
   end
-  drop_outcomes(digits(math.max(0, server_time() / 1000 - args.runs_age)))
-  redis.call('SPUBLISH', RAN, '')
+  local entry = redis.call('XADD', RUNS, '*', 'o', value, unpack(is_lost and { 'lost', '1' } or {}))
+  has_news = true
+  local oldest = oldest_kept(META, 'runs_', entry, #value + RUNS_OVERHEAD, args.runs_bytes)
+  if oldest then
+    drop_outcomes(oldest)
+  end
+end
+
+-- Wakes the reporter if there is any new outcome.
+local function report_outcomes()
+  if has_news then
+    drop_outcomes(digits(math.max(0, server_time() / 1000 - args.runs_age)))
+    redis.call('SPUBLISH', RAN, '')
+  end
 end
