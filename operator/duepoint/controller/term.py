@@ -25,39 +25,6 @@ if TYPE_CHECKING:
     from duepoint.controller.leadership import TermServices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
-    """The Job of a run that has not ended, as far as we know.
-
-    Attributes:
-        reported_us: when a worker reported it; 0 = only a status lists it.
-        may_come_again: whether another request to create it may be in flight.
-    """
-
-    uid: str
-    namespace: str
-    schedule_name: str
-    job_name: str
-    slot_us: int
-    trigger: str
-    reported_us: int = 0
-    may_come_again: bool = False
-
-    @classmethod
-    def of_event(cls, event: RunEvent) -> RunningJob:
-        """Return the Job of a worker's event."""
-        return cls(
-            uid=event.uid,
-            namespace=event.namespace,
-            schedule_name=event.name,
-            job_name=event.job_name,
-            slot_us=event.slot_us,
-            trigger=event.trigger,
-            reported_us=event.at_us,
-            may_come_again=event.may_come_again,
-        )
-
-
 _LEAST_WAIT_SECONDS = 0.001
 
 

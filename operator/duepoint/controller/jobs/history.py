@@ -15,20 +15,18 @@ hold for suspended and refused Schedules, too.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.runs import outcome
+from duepoint.runs.run import RunEvent
 from duepoint.schedules.rule import Policy
 
 #: A worker may go on this long with a claim that was lost.
 _CLAIM_US = 60_000_000
 #: A deleted Job is remembered this long: twice as long as a request may be late.
 _REMEMBERED_US = 2 * outcome.LATE_US
-
-#: The wait for a slot to be settled after its Job has ended; it mostly takes moments.
-_AGAIN_SECONDS = 30.0
 
 _Name = tuple[str, str]
 
@@ -54,12 +52,13 @@ class LateRequests:
         self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
         self._lost_us = 0
 
-    def record(self, namespace: str, job_name: str, at_us: int, *, may_come: bool) -> None:
-        """Record that a Job exists, and whether another request for it may come. Idempotent."""
-        _, until_us = self._reported.pop((namespace, job_name), (0, 0))
-        if may_come or until_us:
+    def record(self, started: RunEvent) -> None:
+        """Record a worker's report that a Job exists. Idempotent."""
+        name, at_us = (started.namespace, started.job_name), started.at_us
+        _, until_us = self._reported.pop(name, (0, 0))
+        if started.may_come_again or until_us:
             until_us = at_us + outcome.LATE_US
-        self._reported[namespace, job_name] = at_us, until_us
+        self._reported[name] = at_us, until_us
         _forget(self._reported, at_us)
 
     def record_lost_claims(self, at_us: int) -> None:
@@ -103,36 +102,3 @@ def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ..
         ([job for job in listed if not job.succeeded], policy.failed_limit),
     )
     return tuple(job for group, limit in groups for job in group[: max(0, len(group) - limit)])
-
-
-def sync(
-    finished: Iterable[OwnedJob],
-    policy: Policy,
-    *,
-    is_over: Callable[[OwnedJob], bool],
-    is_shown: Callable[[OwnedJob], bool],
-    stays_until_us: Callable[[OwnedJob], int],
-    now_us: int,
-) -> tuple[list[OwnedJob], float | None]:
-    """Return the finished Jobs to delete now, oldest first, and seconds until the next check.
-
-    None = no timed check: an event announces each change.
-
-    Args:
-        policy: the limits.
-        is_over: whether nothing will ask for the slot again.
-        is_shown: whether the published status shows how the run ended; the next status causes
-            another check.
-        stays_until_us: until when a late request may come for the Job.
-    """
-    delete: list[OwnedJob] = []
-    waits: list[float] = []
-    for job in too_many(finished, policy):
-        if not is_over(job):
-            waits.append(_AGAIN_SECONDS)
-        elif is_shown(job):
-            if (left_us := stays_until_us(job) - now_us) > 0:
-                waits.append(min(max(left_us / 1e6, 0.1), _AGAIN_SECONDS))
-            else:
-                delete.append(job)
-    return delete, min(waits, default=None)

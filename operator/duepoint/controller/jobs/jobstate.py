@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.controller.term import RunningJob
 from duepoint.kube import jobbuilder, jobs, times
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs.run import REGULAR, RunEvent, RunState
@@ -92,19 +91,12 @@ def _why(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 
 
-def end_of_gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
-    """Return the end event of a Job that the watch saw disappear; it sends no other event."""
-    return msgspec.structs.replace(
-        end_of_missing(run, why, now_us), started_us=created_us(job), job_uid=job.metadata.uid
-    )
-
-
-def end_of_missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
-    """Return the end event of a run whose Job was not found or was released."""
+def unseen_end(run: RunEvent, why: EndReason, now_us: int) -> RunEvent:
+    """Return the end of a run whose Job was deleted, released or not found."""
     return RunEvent(
         uid=run.uid,
         namespace=run.namespace,
-        name=run.schedule_name,
+        name=run.name,
         generation=0,
         slot_us=run.slot_us,
         trigger=run.trigger,
@@ -112,10 +104,17 @@ def end_of_missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
         reason=why.reason,
         message=why.message,
         at_us=now_us,
-        started_us=min(run.slot_us, now_us),  # else it would be the newest run, begun now
+        # An unknown start must not make it the newest run, begun now.
+        started_us=run.started_us or min(run.slot_us, now_us),
         finished_us=now_us,
         job_name=run.job_name,
+        job_uid=run.job_uid,
     )
+
+
+def owner_of(run: RunEvent) -> JobOwner:
+    """Return the Schedule of a run as the controller of its Job."""
+    return JobOwner(run.namespace, run.name, run.uid)
 
 
 def trigger(job: jobs.Job) -> str:
@@ -164,17 +163,6 @@ class OwnedJob:
     def is_wanted(self) -> bool:
         """Whether a ScheduleRun created it, so that its slot is not a regular one."""
         return self.trigger not in REGULAR
-
-    @property
-    def run(self) -> RunningJob:
-        return RunningJob(
-            uid=self.owner.uid,
-            namespace=self.owner.namespace,
-            schedule_name=self.owner.name,
-            job_name=self.name,
-            slot_us=self.slot_us,
-            trigger=self.trigger,
-        )
 
 
 class JobCache:

@@ -14,8 +14,7 @@ may be ahead of the watch of Schedules. If a status or a worker names a Job that
 show, the operator reads it once, after the watch had time to catch up; a Job that does not exist
 counts as failed. A worker that replaces a Job reports that among the outcomes before it deletes the
 Job. So before a run counts as failed because its Job is gone, every outcome up to then is read:
-otherwise a Job that Duepoint replaced could be taken for one that a user deleted. One reading of
-the outcomes serves all Jobs that were gone when it began.
+otherwise a Job that Duepoint replaced could be taken for one that a user deleted.
 
 *Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
 
@@ -26,9 +25,7 @@ the oldest such Job, and again, ever less often, until it has Pods, has ended or
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -36,10 +33,10 @@ import msgspec
 from duepoint import faults, telemetry
 from duepoint.controller import inventory
 from duepoint.controller.jobs import history, jobstate
-from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
+from duepoint.controller.jobs.jobstate import EndReason, JobCache, OwnedJob
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.texts import instant
-from duepoint.controller.term import RunningJob, TermContext
+from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import overlaps
@@ -52,6 +49,8 @@ from duepoint.schedules.conditions import Reason
 _WORKERS = 4
 #: One watch may lag the other by this. Shorter than a status waits, or each would cost two writes.
 GRACE_SECONDS = 1.0
+#: The wait for a slot to be settled after its Job has ended; it mostly takes moments.
+_AGAIN_SECONDS = 30.0
 #: Within this time a working watch shows a new Job, and a working Job controller creates its Pods.
 PATIENCE_SECONDS = 30.0
 #: The wait between two readings of why a Job has no Pods; it grows with the Job's age.
@@ -62,16 +61,18 @@ _MESSAGE_LIMIT = 600
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """A Job that the watch saw disappear, or that it does not show.
+    """A running Job that the watch saw disappear, or that it does not show.
 
     Attributes:
+        run: a start of its run.
         not_before: when to report its end, or to read it, monotonic.
-        gone: the end of its run, if the watch saw it disappear; unless the Job was replaced.
+        why: why its run has ended, if the watch saw it disappear at ``at_us``; None = read the Job.
     """
 
-    run: RunningJob
+    run: RunEvent
     not_before: float
-    gone: RunEvent | None = None
+    why: EndReason | None
+    at_us: int
 
 
 @dataclass(slots=True)
@@ -102,8 +103,6 @@ class JobSync:
         self._states = term.services.states
         self._reporter = term.services.reporter
         self.late = history.LateRequests()
-        #: When the newest completed reading of outcomes began, monotonic.
-        self._caught_up_at = -math.inf
         self._todo: dict[str, _Todo] = {}
         self._work: WorkQueue[str] = WorkQueue(
             term.clock, "jobs not synced", ends=(queue_errors.Fenced,)
@@ -115,14 +114,15 @@ class JobSync:
 
     # -- requesting work ---------------------------------------------------------------------------
 
+    def look(self, schedule_uid: str) -> None:
+        """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
+        owner = self._states.owner(schedule_uid)
+        if self._states.lacks_pods(schedule_uid) or (owner is not None and self._cache.of(owner)):
+            self._work.put(schedule_uid, schedule_uid)
+
     def _todo_of(self, schedule_uid: str) -> _Todo:
         self._work.put(schedule_uid, schedule_uid)
         return self._todo.setdefault(schedule_uid, _Todo())
-
-    def look(self, schedule_uid: str) -> None:
-        """Request a check for Jobs of this Schedule to delete."""
-        if self._finished(schedule_uid):
-            self._work.put(schedule_uid, schedule_uid)
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
         """Record that a Job has ended or is gone; an empty name = some Job of this Schedule."""
@@ -132,32 +132,24 @@ class JobSync:
         """Record that an edit allows more runs of this Schedule."""
         self._todo_of(schedule_uid).is_wider = True
 
-    def record_gone(self, event: RunEvent) -> None:
-        """Record that the Job of this run was deleted or released before it had ended."""
-        not_before = self._term.clock.monotonic() + GRACE_SECONDS
-        gone = _Absent(RunningJob.of_event(event), not_before, event)
-        self._todo_of(event.uid).absent[event.job_name] = gone
+    def missing(self, run: RunEvent, *, after: float, why: EndReason | None = None) -> None:
+        """End a run in ``after`` seconds unless its Job is found.
 
-    def look_for(
-        self, runs: Iterable[RunningJob], *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> None:
-        """Request a read of those running Jobs among these that the watch does not show."""
-        not_before = self._term.clock.monotonic() + patience_seconds
-        for run in runs:
-            if not self._cache.is_active(_owner(run), run.job_name):
-                absent = self._todo_of(run.uid).absent
-                if run.job_name not in absent or absent[run.job_name].gone is None:
-                    absent[run.job_name] = _Absent(run, not_before)
-
-    def look_at_pods(self, schedule_uid: str) -> None:
-        """Request a check for missing Pods, because a Job of this Schedule has changed."""
-        if self._states.lacks_pods(schedule_uid) or self._without_pods(schedule_uid) is not None:
-            self._work.put(schedule_uid, schedule_uid)
+        Args:
+            why: how it has ended, if the watch saw the Job disappear; None = read the Job then.
+        """
+        if why is None and self._cache.is_active(jobstate.owner_of(run), run.job_name):
+            return
+        absent, clock = self._todo_of(run.uid).absent, self._term.clock
+        known = absent.get(run.job_name)
+        if known is None or known.why is None or why is not None:
+            due = clock.monotonic() + after
+            absent[run.job_name] = _Absent(run, due, why, clock.now_us())
 
     # -- one Schedule ------------------------------------------------------------------------------
 
     async def sync(self, schedule_uid: str) -> float | None:
-        """Do the pending work for this Schedule's Jobs; return seconds until the next sync."""
+        """Make the Jobs of this Schedule and its runs agree; return seconds until the next sync."""
         todo = self._todo.setdefault(schedule_uid, _Todo())
         await self._tell_queue(schedule_uid, todo)
         waits = [
@@ -183,91 +175,75 @@ class JobSync:
         todo.is_wider = todo.is_wider and not is_wider
 
     async def _end_absent(self, todo: _Todo) -> float | None:
-        wait: float | None = None
+        """End the runs whose Jobs are gone; return seconds until the next one is due."""
+        waits = []
         for name, absent in list(todo.absent.items()):
-            now = self._term.clock.monotonic()
-            if (left := absent.not_before - now) > 0:
-                wait = left if wait is None else min(wait, left)
+            left = absent.not_before - self._term.clock.monotonic()
+            if left > 0:
+                waits.append(left)
                 continue
-            seen_at = now if absent.gone is None else absent.not_before - GRACE_SECONDS
-            gone = absent.gone or await self._look_for(absent.run)
-            if gone is not None:
-                await self._end(gone, seen_at)
+            await self._end(absent)
             if todo.absent.get(name) is absent:
                 del todo.absent[name]
-        return wait
+        return min(waits, default=None)
 
-    async def _look_for(self, run: RunningJob) -> RunEvent | None:
-        """Read the Job; return the end of its run if there is no such Job."""
-        if self._cache.is_active(_owner(run), run.job_name):
-            return None
-        if self._states.is_over(run):
-            return None
-        job = await jobs.find(self._term.api, run.namespace, run.job_name)
-        if job is not None and jobs.is_run_of(job, _owner(run)):
-            self._term.services.jobs.found(job)
-            return None
-        is_released = job is not None and jobs.is_released(job)
-        why = jobstate.RELEASED if is_released else jobstate.LOST
-        return jobstate.end_of_missing(run, why, self._term.clock.now_us())
-
-    async def _end(self, gone: RunEvent, seen_at: float) -> None:
-        """Report the end of a run whose Job disappeared before its end was seen; raises TryLater.
-
-        Args:
-            gone: the end of the run, unless the Job was replaced.
-            seen_at: when the Job was known to be gone, monotonic.
-        """
-        named = gone.uid, gone.job_name
-        if self._states.replacement(*named) is None and self._caught_up_at <= seen_at:
-            began_at = self._term.clock.monotonic()
+    async def _end(self, absent: _Absent) -> None:
+        """Report the end of a run whose Job is gone; raises TryLater."""
+        run, why, at_us = absent.run, absent.why, absent.at_us
+        if run.uid not in self._states:
+            return  # the Schedule is gone, and its ScheduleRuns list its Jobs themselves
+        if why is None:
+            owner = jobstate.owner_of(run)
+            if self._cache.is_active(owner, run.job_name) or self._states.is_over(run):
+                return
+            job = await jobs.find(self._term.api, run.namespace, run.job_name)
+            if job is not None and jobs.is_run_of(job, owner):
+                self._term.services.jobs.found(job)
+                return
+            is_released = job is not None and jobs.is_released(job)
+            why = jobstate.RELEASED if is_released else jobstate.LOST
+            at_us = self._term.clock.now_us()
+        gone = jobstate.unseen_end(run, why, at_us)
+        if self._states.replacement(run.uid, run.job_name) is None:
             await self._term.services.outcomes.catch_up()
-            self._caught_up_at = max(self._caught_up_at, began_at)
-        if (message := self._states.replacement(*named)) is not None:
+        if (message := self._states.replacement(run.uid, run.job_name)) is not None:
             gone = msgspec.structs.replace(
                 gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=message
             )
         self._reporter.event(gone)
 
-    # -- history -----------------------------------------------------------------------------------
-
-    def _finished(self, schedule_uid: str) -> tuple[OwnedJob, ...]:
-        owner = self._states.owner(schedule_uid)
-        return () if owner is None else self._cache.finished(owner)
-
     async def _clean(self, schedule_uid: str) -> float | None:
-        """Delete Jobs beyond the history limits; return seconds until the next check."""
-        finished, now_us = self._finished(schedule_uid), self._term.clock.now_us()
+        """Delete Jobs beyond the history limits; return seconds until the next check.
+
+        The next status that shows an end causes another check.
+        """
+        owner, now_us = self._states.owner(schedule_uid), self._term.clock.now_us()
+        finished = () if owner is None else self._cache.finished(owner)
         known = await self._states.definition(schedule_uid) if finished else None
-        if known is None or not history.too_many(finished, known.rule.policy):
+        if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
             return None
         held_us = await inventory.held_slots(self._term.queue, known)
-        shown = self._states.published_jobs(schedule_uid)
+        shown_running = self._states.published_jobs(schedule_uid)
+        keeps = self._term.services.runs.keeps
+        waits: list[float] = []
+        for job in beyond:
+            has_ended = job.is_wanted or self._states.has_ended(schedule_uid, job.slot_us)
+            if not has_ended or job.slot_us in held_us:
+                waits.append(_AGAIN_SECONDS)
+            elif job.name in shown_running or keeps(job.namespace, job.name):
+                continue
+            elif (left_us := self.late.stays_until_us(job) - now_us) > 0:
+                waits.append(min(max(left_us / 1e6, 0.1), _AGAIN_SECONDS))
+            else:
+                await self._delete(job)
+        return min(waits, default=None)
 
-        def is_over(job: OwnedJob) -> bool:
-            if self._states.has_ended(schedule_uid, job.slot_us):
-                return job.slot_us not in held_us
-            return job.is_wanted and job.slot_us not in held_us
-
-        def is_shown(job: OwnedJob) -> bool:
-            keeps = self._term.services.runs.keeps
-            return job.name not in shown and not keeps(job.namespace, job.name)
-
-        deleted, again_after = history.sync(
-            finished,
-            known.rule.policy,
-            is_over=is_over,
-            is_shown=is_shown,
-            stays_until_us=self.late.stays_until_us,
-            now_us=now_us,
-        )
-        for job in deleted:
-            await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
-            await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
-            await faults.reach(FaultPoint.AFTER_JOB_DELETED)
-            self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
-            job.is_leaving = True  # or the next sync would delete it again
-        return again_after
+    async def _delete(self, job: OwnedJob) -> None:
+        await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
+        await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
+        await faults.reach(FaultPoint.AFTER_JOB_DELETED)
+        self.late.record_gone(job.owner.uid, job.name, job.uid, self._term.clock.now_us())
+        job.is_leaving = True  # or the next sync would delete it again
 
     # -- Pods --------------------------------------------------------------------------------------
 
@@ -299,10 +275,6 @@ class JobSync:
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("refusals of pods not read", job=job.name, error=str(trouble))
             return None
-
-
-def _owner(run: RunningJob) -> jobs.JobOwner:
-    return jobs.JobOwner(run.namespace, run.schedule_name, run.uid)
 
 
 def _message(job: OwnedJob, refusal: str) -> str:

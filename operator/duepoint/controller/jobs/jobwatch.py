@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
-from duepoint.controller.jobs.jobsync import PATIENCE_SECONDS, JobSync
+from duepoint.controller.jobs.jobsync import GRACE_SECONDS, PATIENCE_SECONDS, JobSync
 from duepoint.controller.status import events as changes
-from duepoint.controller.term import RunningJob, TermContext
+from duepoint.controller.term import TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
 from duepoint.kube.events import ObjectReference
-from duepoint.runs.run import RunState
+from duepoint.runs.run import RunEvent, RunState
 
 #: A list and watch that lasted this long resets the backoff.
 _HEALTHY_SECONDS = 60.0
@@ -47,8 +47,6 @@ class JobWatch:
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._cache = JobCache()
-        #: Uids of Jobs that name a Schedule but no slot; each is reported once.
-        self._without_slot: set[str] = set()
         #: The second in which Pods were last read, and the number of reads in it.
         self._looks = (0, 0)
         #: How Pods ended, by uids of failing Jobs: an evicted Pod is gone when its Job ends.
@@ -68,16 +66,12 @@ class JobWatch:
         """Whether the watch shows a Job of that name for the Schedule, ended or not."""
         return self._cache.has(owner, job_name)
 
-    def run_started(self, run: RunningJob) -> None:
+    def run_started(self, run: RunEvent) -> None:
         """Record that a worker has created the Job of a run."""
-        self.sync.late.record(
-            run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
-        )
+        self.sync.late.record(run)
         if not self._reporter.states.is_over(run):
-            has_ended = self._cache.has(
-                jobs.JobOwner(run.namespace, run.schedule_name, run.uid), run.job_name
-            )
-            self.sync.look_for([run], patience_seconds=0 if has_ended else PATIENCE_SECONDS)
+            has_ended = self.has(jobstate.owner_of(run), run.job_name)
+            self.sync.missing(run, after=0 if has_ended else PATIENCE_SECONDS)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -125,11 +119,11 @@ class JobWatch:
                     self._observe(job, pod_end=await self._pod_end(job))
         for owner in self._cache.retain(namespace, uids):
             if self._is_its_own(owner):
-                self.sync.look_at_pods(owner.uid)
+                self.sync.look(owner.uid)
                 self.sync.job_ended(owner.uid, "")
-        for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
-            self.sync.look_at_pods(schedule_uid)
-            self.sync.look_for(runs, patience_seconds=0)
+        for run in self._reporter.states.running_jobs(namespace):
+            self.sync.look(run.uid)
+            self.sync.missing(run, after=0)
         return version
 
     # -- one Job ---------------------------------------------------------------------------------
@@ -146,7 +140,7 @@ class JobWatch:
         if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
         started = jobstate.start_of(job, owner, slot_us)
-        if self._reporter.states.is_over(RunningJob.of_event(started)):
+        if self._reporter.states.is_over(started):
             return ""
         found = known or await self._look(owner.namespace, job.metadata.name)
         if end is None:
@@ -183,10 +177,6 @@ class JobWatch:
                 known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
                 self._cache.put(known)
             self._update(job, known, slot_us, pod_end)
-        if owner is not None and slot_us is None and self._is_its_own(owner):
-            if uid not in self._without_slot:
-                self._term.record(changes.of_job_without_slot(_about(owner), name, uid))
-            self._without_slot.add(uid)
 
     def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
         """Update the cached state of a Job, and report what has changed."""
@@ -199,12 +189,11 @@ class JobWatch:
         ended = jobstate.end_of(job, owner, slot_us, self._term.clock.now_us(), pod_end)
         if ended is not None and was_active:
             known.succeeded = ended.state is RunState.SUCCEEDED
-        self.sync.look_at_pods(owner.uid)
+        self.sync.look(owner.uid)
         if known.succeeded is None:
             self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
         elif was_active and ended is not None:
             self._reporter.event(ended)
-            self.sync.look(owner.uid)
             self.sync.job_ended(owner.uid, known.name)
         if is_leaving:
             self.sync.job_ended(owner.uid, known.name)
@@ -213,9 +202,7 @@ class JobWatch:
         """Handle a Job that is gone; its last state may show an end that is new."""
         uid = job.metadata.uid
         self._pod_ends.pop(uid, None)
-        self._without_slot.add(uid)  # too late to report that it names no slot
         self._observe(job)
-        self._without_slot.discard(uid)
         if (known := self._cache.get(uid)) is not None:
             now_us = self._term.clock.now_us()
             self.sync.late.record_gone(known.owner.uid, known.name, uid, now_us)
@@ -228,10 +215,10 @@ class JobWatch:
         deleted at once has none.
         """
         self._cache.drop(known.uid)
-        self.sync.look_at_pods(known.owner.uid)
+        self.sync.look(known.owner.uid)
         if known.succeeded is None:
-            now_us = self._term.clock.now_us()
-            self.sync.record_gone(jobstate.end_of_gone(job, known.run, why, now_us))
+            run = jobstate.start_of(job, known.owner, known.slot_us)
+            self.sync.missing(run, after=GRACE_SECONDS, why=why)
         self.sync.job_ended(known.owner.uid, known.name)
 
     def found(self, job: jobs.Job) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import Report
-from duepoint.kube import jobbuilder
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import RunEvent, RunState
@@ -23,7 +22,6 @@ RUN_RECOVERED = "RunRecovered"
 RUN_REPLACED = "RunReplaced"
 RUN_MISSED = "RunMissed"
 RUN_SKIPPED = "RunSkipped"
-JOB_WITHOUT_SLOT = "JobWithoutSlot"
 JOB_MADE_AGAIN = "JobMadeAgain"
 
 #: Reasons of missed slots that are Event reasons of their own; all others are RunMissed.
@@ -110,18 +108,6 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
         yield _event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
     if made.definition.is_complete and not made.definition.rule.timing.is_by_hand:
         yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
-
-
-def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> Event:
-    """Return the Event for a Job that claims to be a run of the Schedule but names no slot."""
-    note = (
-        f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
-        f"the annotation {jobbuilder.SCHEDULED_TIME}; it is neither counted nor deleted. To "
-        "run a Schedule by hand, create a ScheduleRun"
-    )
-    return _event(
-        about, "Watch", JOB_WITHOUT_SLOT, note, related=job(about.namespace, job_name, job_uid)
-    )
 
 
 def of_refused_pods(about: ObjectReference, refused: ObjectReference, message: str) -> Event:

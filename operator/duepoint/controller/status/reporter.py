@@ -25,7 +25,7 @@ from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.statusconditions import Report
-from duepoint.controller.term import RunningJob, TermContext
+from duepoint.controller.term import TermContext
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
@@ -166,9 +166,7 @@ class Reporter:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
             folding.announce(schedule, event)
-            self._term.services.jobs.sync.look_for(
-                [RunningJob.of_event(event)], patience_seconds=_REPLACED_SECONDS
-            )
+            self._term.services.jobs.sync.missing(event, after=_REPLACED_SECONDS)
         elif event.state is RunState.CHECKED:
             self._check(schedule, event)
         elif event.state is RunState.PENDING:
@@ -201,7 +199,7 @@ class Reporter:
         else:
             self._changed_by_run(uid)
         if is_running and event.job_name:
-            self._term.services.jobs.run_started(RunningJob.of_event(event))
+            self._term.services.jobs.run_started(event)
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from duepoint.controller.status import texts
 from duepoint.controller.status.state import ScheduleState, adopt_records
 from duepoint.controller.status.texts import ActiveSlots
-from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunState
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: Reads the definition in the queue for (uid, namespace); raises QueueUnavailable.
@@ -107,30 +107,26 @@ class ScheduleStates:
         state = self._states.get(uid)
         return state is not None and bool(state.refused_pods)
 
-    def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
-        """Yield the uids of Schedules with active runs, and their Jobs; None = all namespaces."""
+    def running_jobs(self, namespace: str | None) -> Iterator[RunEvent]:
+        """Yield the active runs of all Schedules that have Jobs; None = in all namespaces."""
         for state in self:
             may_run = state.summary is not None or state.may_show_running
             if not may_run or namespace not in (None, state.namespace):
                 continue
-            if running := state.runs().running:
-                yield (
-                    state.uid,
-                    tuple(
-                        [
-                            RunningJob(
-                                uid=state.uid,
-                                namespace=state.namespace,
-                                schedule_name=state.name,
-                                job_name=job_name,
-                                slot_us=slot_us,
-                                trigger="Manual" if wanted_by else "Schedule",
-                            )
-                            for (slot_us, wanted_by), job_name in running.items()
-                            if job_name
-                        ]
-                    ),
-                )
+            for (slot_us, wanted_by), job_name in state.runs().running.items():
+                if job_name:
+                    yield RunEvent(
+                        uid=state.uid,
+                        namespace=state.namespace,
+                        name=state.name,
+                        generation=0,
+                        slot_us=slot_us,
+                        trigger="Manual" if wanted_by else "Schedule",
+                        state=RunState.RUNNING,
+                        reason=Reason.RUNNING,
+                        at_us=0,
+                        job_name=job_name,
+                    )
 
     def published_jobs(self, uid: str) -> frozenset[str]:
         """Return the Jobs of a Schedule that its published status shows as running."""
@@ -150,10 +146,10 @@ class ScheduleStates:
         state = self._states.get(uid)
         return None if state is None else state.runs().replacing.get(job_name)
 
-    def is_over(self, job: RunningJob) -> bool:
-        """Whether the run of this Job is no longer active, as far as we know."""
-        state = self._states.get(job.uid)
+    def is_over(self, event: RunEvent) -> bool:
+        """Whether the run of a Job's event is no longer active, as far as we know."""
+        state = self._states.get(event.uid)
         if state is None:
             return True
-        known = summaries.state_of(state.runs(), job.slot_us, job.trigger, job.job_name)
+        known = summaries.state_of(state.runs(), event.slot_us, event.trigger, event.job_name)
         return known is not RunState.RUNNING

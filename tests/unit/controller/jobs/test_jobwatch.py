@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from duepoint.controller.jobs import history
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.delayqueue import messages
@@ -11,7 +9,6 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs.run import RunState
-from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
 from tests.support.builders import JOB_TEMPLATE, at
@@ -55,30 +52,11 @@ def finished(slot: int, *, succeeded: bool = True) -> OwnedJob:
     )
 
 
-def to_delete(
-    listed: list[OwnedJob], policy: Policy, has_ended: Callable[[int], bool]
-) -> list[int]:
-    deleted, _ = history.sync(
-        listed,
-        policy,
-        is_over=lambda job: has_ended(job.slot_us),
-        is_shown=lambda _job: True,
-        stays_until_us=lambda _job: 0,
-        now_us=S,
-    )
-    return [job.slot_us for job in deleted]
-
-
 def test_the_oldest_beyond_each_limit_go():
     listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
     listed += [finished(slot, succeeded=False) for slot in (7, 6)]
     policy = Policy(successful_limit=3, failed_limit=1)
-    assert to_delete(listed, policy, Watermark(100).has_ended) == [1, 2, 6]
-
-
-def test_a_job_of_an_open_slot_stays_though_later_ones_go():
-    ended = Watermark(100, waiting_us=(50,)).has_ended
-    assert to_delete([finished(50), finished(60)], Policy(successful_limit=0), ended) == [60]
+    assert [job.slot_us for job in history.too_many(listed, policy)] == [1, 2, 6]
 
 
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
