@@ -26,14 +26,12 @@ class RunSlot(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True)
     Attributes:
         started_us: when its run began; 0 = not yet.
         job_name: the name of its Job, once known.
-        attempts: the number of the newest attempt with an event; 0 = none.
         is_replaced: whether a worker was about to delete its Job in favour of a newer slot.
         trouble: why its delivery failed and is retried, in words; empty = it runs.
     """
 
     started_us: int = 0
     job_name: str = ""
-    attempts: int = 0
     is_replaced: bool = False
     trouble: str = ""
 
@@ -113,7 +111,6 @@ def applied(course: Progress, event: RunEvent) -> bool:
     slot = course.open.get(event.slot_us)
     if slot is None:
         return False
-    slot.attempts = max(slot.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
             is_news = _notes_trouble(slot, event)

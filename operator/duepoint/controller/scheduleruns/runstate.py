@@ -20,32 +20,13 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs import progress as courses
-from duepoint.runs.progress import Progress, RunSlot
+from duepoint.runs.progress import Progress
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 from duepoint.schedules.slots import Slots
-
-
-@dataclass(slots=True, kw_only=True)
-class Orphaned:
-    """The further state of a ScheduleRun whose Schedule was deleted.
-
-    Attributes:
-        since: when we noticed the deletion, monotonic.
-        in_hand: slots that a worker may have claimed when the Schedule left the queue, with the
-            attempts made before.
-        is_withdrawn: whether all other slots were withdrawn. False if another term removed the
-            Schedule from the queue: then a worker may have claimed any slot.
-        missing: since when the Job of a slot has been missing, monotonic.
-    """
-
-    since: float
-    in_hand: dict[int, int] = field(default_factory=dict)
-    is_withdrawn: bool = False
-    missing: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +42,8 @@ class ScheduleRunState:
         schedule_uid: the Schedule that it belongs to, once found. The status names it before any
             slot is enqueued.
         known: its Schedule's definition, read from the queue in each reconcile.
-        orphaned: set once its Schedule was found to be deleted.
+        orphaned_at: when its Schedule was found to be deleted, monotonic; None = it is not.
+        missing: after that, since when the Job of a slot has been missing, monotonic.
         planned: how many slots it has in all; None = not counted yet.
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
             enqueue without an answer, or a loss of Redis.
@@ -79,7 +61,8 @@ class ScheduleRunState:
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None
-    orphaned: Orphaned | None = None
+    orphaned_at: float | None = None
+    missing: dict[int, float] = field(default_factory=dict)
     planned: int | None = None
     is_doubtful: bool = False
     lost: list[int] = field(default_factory=list)
@@ -104,11 +87,6 @@ class ScheduleRunState:
     def owner(self) -> jobs.JobOwner:
         """Return its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
-
-    def orphan(self, now: float) -> Orphaned:
-        """Record that its Schedule was deleted, or is about to leave the queue."""
-        self.orphaned = self.orphaned or Orphaned(since=now)
-        return self.orphaned
 
     def standing(self) -> runstatus.RunVerdict:
         """Return where it stands now, for its status."""
@@ -258,6 +236,9 @@ def apply(run: ScheduleRunState, event: RunEvent) -> bool:
     """Apply an event; return False if it changes nothing."""
     is_news = courses.applied(run.course, event)
     run.changes += is_news
+    if run.orphaned_at is not None and (event.is_retrying or event.state is RunState.PENDING):
+        withdrawn(run, event.slot_us, event.at_us)
+        return True
     return is_news
 
 
@@ -294,10 +275,10 @@ def _end(
 # -- a Schedule that was deleted -------------------------------------------------------------------
 #
 # A ScheduleRun ends with the Schedule that it began with: no more slots start, and started ones
-# come to their end. A slot that no worker had claimed never runs. A claimed one is attempted at
-# most once more, and its outcome arrives. One with a Job lasts until that Job ends, or until
-# Kubernetes deletes it with its Schedule. Only a worker that crashes reports nothing: its slot
-# counts as failed once the longest attempt must be over.
+# come to their end. A slot that no worker had claimed is withdrawn from the queue. A claimed one is
+# attempted at most once more, and its outcome arrives. One with a Job lasts until that Job ends, or
+# until Kubernetes deletes it with its Schedule. Only a worker that crashes reports nothing: its
+# slot counts as failed once the longest attempt must be over.
 
 #: The longest attempt takes 300 s; the rest is for waiting in the worker and reporting the outcome.
 PATIENCE_SECONDS = 360.0
@@ -309,42 +290,41 @@ _NOT_AGAIN = "it is not tried again, because its Schedule was deleted"
 _UNREPORTED = "its Schedule was deleted, and no worker reported how it ended"
 
 
+def withdrawn(run: ScheduleRunState, slot_us: int, now_us: int) -> None:
+    """End a slot that is not tried again; one that was never tried is not counted."""
+    slot = run.course.open.get(slot_us)
+    if slot is not None and slot.started_us:
+        _fail(run, slot_us, _NOT_AGAIN, now_us)
+    else:
+        courses.dropped(run.course, slot_us)
+        run.changes += 1
+
+
 def account(
     run: ScheduleRunState, found: Iterable[jobs.Job], *, now: float, now_us: int
 ) -> runstatus.RunVerdict:
-    """Update every open slot of an orphaned ScheduleRun, and drop those that will never run.
+    """Update every open slot of an orphaned ScheduleRun.
 
     Args:
         found: the Jobs that exist.
         now: monotonic.
     """
-    wanted, state = run.wanted, run.orphaned
-    assert wanted is not None and state is not None  # noqa: S101, PT018
+    wanted, since = run.wanted, run.orphaned_at
+    assert wanted is not None and since is not None  # noqa: S101, PT018
     by_name = {job.metadata.name: job for job in found}
     for slot_us, slot in list(run.course.open.items()):
         if (job := by_name.get(run.job_name(slot_us))) is not None:
             _apply_job(run, slot_us, job)
         elif slot.job_name:
-            if now - state.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
+            if now - run.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
                 _fail(run, slot_us, _WITH_ITS_JOB, now_us)
-        elif _is_in_hand(state, slot, slot_us):
-            if now - state.since >= PATIENCE_SECONDS:
-                _fail(run, slot_us, _UNREPORTED, now_us)
-        elif slot.started_us:
-            _fail(run, slot_us, _NOT_AGAIN, now_us)
-        else:
-            courses.dropped(run.course, slot_us)
-            run.changes += 1
+        elif now - since >= PATIENCE_SECONDS:
+            _fail(run, slot_us, _UNREPORTED, now_us)
     planned = run.course.opened if run.planned is None else run.planned
     identity = f"{run.schedule_key[0]}/{run.schedule_key[1]} (uid {run.schedule_uid})"
     if run.course.open:
         return runstatus.ending(identity, run.course, planned)
     return runstatus.cut_off(wanted, identity, run.course, planned)
-
-
-def _is_in_hand(state: Orphaned, slot: RunSlot, slot_us: int) -> bool:
-    """Whether a worker may be attempting the slot, or has not reported its attempt yet."""
-    return not state.is_withdrawn or slot.attempts <= state.in_hand.get(slot_us, -1)
 
 
 def _fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:

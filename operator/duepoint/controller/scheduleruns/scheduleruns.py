@@ -34,7 +34,7 @@ from duepoint import errors, faults
 from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
-from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
+from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -42,7 +42,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.faults import FaultPoint
-from duepoint.kube import events, jobs, port, schedules
+from duepoint.kube import jobs, port, schedules
 from duepoint.runs import progress as courses
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
@@ -152,22 +152,24 @@ class ScheduleRuns:
         Raises QueueUnavailable; calling it again continues.
         """
         await self.listed.wait()
-        begun: dict[str, Orphaned] = {}
-        for run in self._of_schedule(seen.namespace, seen.name):
-            if run.schedule_uid == seen.uid:
-                begun[run.seen.uid] = run.orphan(self._term.clock.monotonic())
+        begun = {
+            run.seen.uid: run
+            for run in self._of_schedule(seen.namespace, seen.name)
+            if run.schedule_uid == seen.uid
+        }
+        for run in begun.values():
+            run.orphaned_at = run.orphaned_at or self._term.clock.monotonic()
         async with self._outcomes.turn:  # wait until no enqueue is in flight
             known = await self._definitions(seen.uid, seen.namespace) if begun else None
         if known is None:
             return
+        await self._outcomes.catch_up()  # what is reported from now on is the last attempt
         for occurrence in await self._occurrences(known):
-            if (state := begun.get(occurrence.record.run_uid)) is not None:
-                # If the answer is lost, or the slot has just ended, a worker may have claimed it.
-                state.in_hand[occurrence.slot_us] = occurrence.record.attempt
-                if await self._withdraw(known, occurrence):
-                    del state.in_hand[occurrence.slot_us]
-        for state in begun.values():
-            state.is_withdrawn = True
+            owner = begun.get(occurrence.record.run_uid)
+            # If the answer is lost, or the slot has just ended, a worker may have claimed it.
+            if owner is not None and await self._withdraw(known, occurrence):
+                runstate.withdrawn(owner, occurrence.slot_us, self._term.clock.now_us())
+                self._look_soon(owner.seen.uid)
 
     def has_waiting(self, known: Definition) -> bool:
         """Whether a ScheduleRun may wait for runs of this Schedule, whatever its policy says."""
@@ -224,10 +226,6 @@ class ScheduleRuns:
         self._runs[seen.uid] = run
         self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
         self._by_digest[_digest(run)] = run
-        has_ttl = run.wanted is not None and run.wanted.ttl_seconds is not None
-        mark = mark_of(item.metadata.labels or {}, item.metadata.annotations or {})
-        if has_ttl and mark and not run.shown.conditions:
-            self._term.record(_kept_in_git(seen, mark))
         self._look_soon(seen.uid)
 
     def _remove(self, uid: str) -> None:
@@ -295,8 +293,8 @@ class ScheduleRuns:
         if run.wanted is None:
             return None
         missing = await self._find(run)
-        if run.orphaned is not None:
-            return await self._account(run, run.orphaned)
+        if run.orphaned_at is not None:
+            return await self._account(run, run.orphaned_at)
         run.verdict = missing
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
@@ -312,11 +310,11 @@ class ScheduleRuns:
     async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
         """Read its Schedule's definition from the queue; without one, return a verdict saying why.
 
-        Sets ``orphaned`` if the ScheduleRun has begun and its Schedule is gone.
+        Sets ``orphaned_at`` if the ScheduleRun has begun and its Schedule is gone.
         """
         namespace, name = run.schedule_key
-        if run.orphaned is not None and not run.has_begun:
-            run.orphaned, run.schedule_uid = None, ""
+        if run.orphaned_at is not None and not run.has_begun:
+            run.orphaned_at, run.schedule_uid = None, ""
         if run.schedule_uid:
             run.known = await self._definitions(run.schedule_uid, namespace)
             if run.known is not None:
@@ -326,7 +324,7 @@ class ScheduleRuns:
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
         if run.has_begun and (found is None or found.metadata.uid != run.schedule_uid):
-            run.orphan(self._term.clock.monotonic())
+            run.orphaned_at = run.orphaned_at or self._term.clock.monotonic()
             return None
         if found is None:
             run.schedule_uid = ""
@@ -341,7 +339,7 @@ class ScheduleRuns:
         run.known, run.schedule_uid = known, known.uid
         return None
 
-    async def _account(self, run: ScheduleRunState, state: Orphaned) -> float | None:
+    async def _account(self, run: ScheduleRunState, since: float) -> float | None:
         """Settle the slots of a ScheduleRun whose Schedule was deleted; nothing more starts."""
         await self._outcomes.catch_up()  # count outcomes before any slot counts as lost
         owner = run.owner()
@@ -350,7 +348,7 @@ class ScheduleRuns:
         found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
         now = self._term.clock.monotonic()
         run.verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
-        wait = _ORPHANED_SECONDS if now - state.since < 60 else _LATER_SECONDS
+        wait = _ORPHANED_SECONDS if now - since < 60 else _LATER_SECONDS
         return None if run.verdict.has_ended else wait
 
     async def _recover(self, run: ScheduleRunState) -> None:
@@ -395,7 +393,7 @@ class ScheduleRuns:
                 return  # the object was deleted; the watch will show that
             payload = found
         async with self._outcomes.turn:  # or an older record may be stored after ours
-            if run.orphaned is not None or not (slots_us := runstate.open_next(run)):
+            if run.orphaned_at is not None or not (slots_us := runstate.open_next(run)):
                 return
             run.changes += 1
             wanted_points = [
@@ -561,48 +559,3 @@ async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:
 
 def _digest(run: ScheduleRunState) -> tuple[str, str]:
     return run.seen.namespace, run.job_name(0).rpartition("-")[2]
-
-
-#: Labels and annotations that Argo CD and Flux put on objects they apply. Argo CD's default is
-#: ``_INSTANCE``, which Helm charts set, too.
-_MARKS = (
-    "argocd.argoproj.io/instance",
-    "argocd.argoproj.io/tracking-id",
-    "kustomize.toolkit.fluxcd.io/name",
-    "helm.toolkit.fluxcd.io/name",
-)
-_HOOKS = ("argocd.argoproj.io/hook", "helm.sh/hook")
-_INSTANCE, _MANAGER = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
-
-
-def mark_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return the label or annotation of a GitOps tool that would create the object again, or "".
-
-    Hooks do not count: a tool creates them once for each sync or release.
-    """
-    if any(hook in annotations for hook in _HOOKS):
-        return ""
-    for kind, carried in (("label", labels), ("annotation", annotations)):
-        for name in _MARKS:
-            if name in carried:
-                return f"{kind} {name}"
-    is_marked = _INSTANCE in labels and labels.get(_MANAGER, "") != "Helm"
-    return f"label {_INSTANCE}" if is_marked else ""
-
-
-def _kept_in_git(seen: Observed, mark: str) -> events.Event:
-    """Return a warning: a ScheduleRun with a time to live, kept in Git, would run for ever."""
-    note = (
-        f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made "
-        "again from Git and runs again, for ever. Make it with kubectl create or duepoint trigger, "
-        "or as a sync hook, and do not keep it in Git"
-    )
-    return events.Event(
-        regarding=events.ObjectReference(
-            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.RUN_KIND
-        ),
-        reason="TrackedInGit",
-        action="Reconcile",
-        note=note,
-        warning=True,
-    )

@@ -33,16 +33,6 @@ async def test_slots_after_the_creation_of_the_backfill_are_left_to_the_schedule
         assert world.counts() == (3, 3, 3, 0, 0)
 
 
-async def test_who_keeps_it_in_git_with_a_time_to_live_is_warned():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply()
-        labels = {"labels": {"argocd.argoproj.io/instance": "reports"}}
-        await world.run_schedule(ttlSecondsAfterFinished=60, metadata=labels)
-        await world.run_schedule("kept", metadata=labels)
-        told = [one for one in world.news if one.regarding.kind == "ScheduleRun"]
-        assert [(one.regarding.name, one.warning) for one in told] == [("again", True)]
-
-
 @pytest.mark.parametrize("is_newer", [True, False])
 async def test_a_refused_status_makes_no_slot_of_a_schedulerun_run_again(is_newer):
     async with RunWorld().leader() as world, world.working():
