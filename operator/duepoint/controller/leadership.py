@@ -11,14 +11,15 @@ runs on time.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.maintenance import partitioner
-from duepoint.controller.maintenance.indexwatch import IndexWatch, QueueGauges
+from duepoint.controller.maintenance import indexwatch, partitioner, sweeper
+from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.installation import InstallationReport, OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import Sweeps
@@ -62,6 +63,7 @@ PARTS = (
     "jobs",
     "outcomes",
     "partition",
+    sweeper.PART,
     scheduleruns.PART,
     schedulesets.PART,
 )
@@ -150,7 +152,6 @@ class TermServices:
         self.sweeper = Sweeps(term, watermark_us=self.states.watermark_us)
         self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
         self.index = IndexWatch(term, layout=layout)
-        self.gauges = QueueGauges(term)
 
         self._observers = {
             kube_schedules.PLURAL: self.store.observe,
@@ -167,7 +168,7 @@ class TermServices:
             self.resync.run,
             self.index.run,
             self.partitioner.run,
-            self.gauges.run,
+            functools.partial(indexwatch.export_gauges, term),
         )
         self.once_resynced: tuple[Run, ...] = (self._follow_outcomes, self.jobs.run)
 

@@ -6,11 +6,13 @@ Every service of a term is created with the ``TermContext``, and calls other ser
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
@@ -105,12 +107,28 @@ class TermContext:
                 return
             await self.clock.sleep(wait)
 
+    async def repeat(
+        self,
+        part: str,
+        step: Callable[[], Awaitable[None]],
+        trouble: str,
+        *,
+        asked: asyncio.Event,
+        every_seconds: float | None,
+    ) -> None:
+        """Take a step until cancelled: when asked, and so long after the last one; None = never."""
+        while True:
+            asked.clear()
+            await self.until_done(part, step, trouble)
+            await clocks.wait_for(asked, every_seconds, self.clock)
+
     async def until_done(
         self, part: str, look: Callable[[], Awaitable[None]], trouble: str
     ) -> None:
-        """Repeat a list of all objects until it succeeds; report failures as a part of the health.
+        """Repeat a step until it succeeds; report failures as a part of the health.
 
-        A plain retry loop, not a work queue: the next try also serves requests made meanwhile.
+        A plain retry loop, not a work queue: the next try also serves requests made meanwhile. An
+        unexpected state of one service stops that service, but not the term.
         """
         waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
         while True:
@@ -118,7 +136,12 @@ class TermContext:
                 await look()
             except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 raise
-            except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as amiss:
+            except (
+                errors.TryLater,
+                errors.WorldChanged,
+                errors.Bug,
+                kube_errors.ApiError,
+            ) as amiss:
                 if self.health.unwell(part, str(amiss)):
                     telemetry.logger.warning(trouble, error=str(amiss))
                 await self.clock.sleep(next(waits))

@@ -11,9 +11,7 @@ a newer leader.
 from __future__ import annotations
 
 import asyncio
-import itertools
 
-from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
@@ -34,6 +32,7 @@ class IndexWatch:
     def __init__(self, term: TermContext, *, layout: messages.Layout) -> None:
         self._term = term
         self._layout = layout
+        self._looks = 0
         self._is_unfit = True  # until the first judgement
         self._is_suspect = False
         self._upheavals = term.queue.health.upheavals
@@ -50,19 +49,25 @@ class IndexWatch:
 
     async def run(self) -> None:
         """Check until cancelled."""
-        for number in itertools.count(1):
-            await self._term.clock.sleep(_LEAST_SECONDS)
-            left_seconds = LOOK_SECONDS - _LEAST_SECONDS
-            await clocks.wait_for(self._asked, left_seconds, self._term.clock)
-            self._asked.clear()
-            is_suspect, self._is_suspect = self._is_suspect, False
-            try:
-                await self._look(number, is_suspect=is_suspect)
-            except errors.TryLater as trouble:
-                self.suspect()
-                self._term.health.unwell("queue", str(trouble))
+        await self._term.repeat(
+            "queue",
+            self._look,
+            "the index cannot be checked",
+            asked=self._asked,
+            every_seconds=LOOK_SECONDS - _LEAST_SECONDS,
+        )
 
-    async def _look(self, number: int, *, is_suspect: bool) -> None:
+    async def _look(self) -> None:
+        await self._term.clock.sleep(_LEAST_SECONDS)
+        self._looks += 1
+        is_suspect, self._is_suspect = self._is_suspect, False
+        try:
+            await self._check(is_suspect=is_suspect)
+        except errors.TryLater:
+            self._is_suspect = True
+            raise
+
+    async def _check(self, *, is_suspect: bool) -> None:
         term, others = self._term, self._term.services
         others.others.forget()
         if await self._is_lost():
@@ -72,29 +77,22 @@ class IndexWatch:
             self._upheavals, is_suspect = upheavals, True
         if is_suspect:
             await self._open()
-        await self._judge(number)
-        await self._stay(number)
+        # Report servers whose settings risk losing data; they are used all the same.
+        if is_suspect or self._is_unfit or self._looks % _LOOKS_PER_JUDGEMENT == 0:
+            problems = await term.queue.health.problems(fills=True)
+            self._is_unfit = bool(problems)
+            serverhealth.report(problems, term.health)
+        # Renew our sign of life, so that no other installation takes the index for abandoned.
+        if (
+            term.installation
+            and self._looks % _LOOKS_PER_SIGN == 0
+            and not await term.queue.membership.stay(term.installation)
+        ):
+            raise queue_errors.LayoutChanged("another installation has opened the index")
         if is_suspect:
-            term.health.well("queue")
             others.sets.request()
             others.sweeper.suspect()
             others.resync.request()
-
-    async def _judge(self, look: int) -> None:
-        """Report servers whose settings risk losing data; they are used all the same."""
-        if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
-            problems = await self._term.queue.health.problems(fills=True)
-            self._is_unfit = bool(problems)
-            serverhealth.report(problems, self._term.health)
-
-    async def _stay(self, look: int) -> None:
-        """Renew our sign of life, so that no other installation takes the index for abandoned."""
-        if (
-            self._term.installation
-            and look % _LOOKS_PER_SIGN == 0
-            and not await self._term.queue.membership.stay(self._term.installation)
-        ):
-            raise queue_errors.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
         """Whether the index is gone, or some shards together with their server."""
@@ -120,11 +118,7 @@ class IndexWatch:
         self._term.services.partitioner.look()
 
     async def _open(self) -> None:
-        """Create the shards that are missing: a single emptied node has lost only its own.
-
-        A restarted server may have lost its settings, too, so check these first.
-        """
-        serverhealth.report(await self._term.queue.health.problems(fills=True), self._term.health)
+        """Create the shards that are missing: a single emptied node has lost only its own."""
         self._adopt(
             await self._term.queue.membership.open(
                 self._layout.shards,
@@ -146,39 +140,26 @@ _GAUGES = (
 )
 
 
-class QueueGauges:
-    """Gauges of the queue's contents, exported by the leader; one for each term.
+async def export_gauges(term: TermContext) -> None:
+    """Export gauges of the queue's contents until cancelled, whenever they are scraped.
 
     Redis gets no commands between scrapes, so that an idle queue stays idle. However many scrapers
     there are, Redis is read at most once in ten seconds, and never for longer than a scrape can
     wait. If Redis does not answer, the gauges keep their last values. At the end of a term they are
     set to zero: the next leader sets them.
     """
+    asked_at = float("-inf")
 
-    def __init__(self, term: TermContext) -> None:
-        self._term = term
-        self._asked_at: float | None = None
-
-    async def run(self) -> None:
-        """Answer scrapes until cancelled."""
-        telemetry.before_scrape.add(self.refresh)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            telemetry.before_scrape.discard(self.refresh)
-            for gauge in _GAUGES:
-                gauge.set(0)
-
-    async def refresh(self) -> None:
-        """Read the gauges from Redis, unless that was done a moment ago."""
-        now = self._term.clock.monotonic()
-        if self._asked_at is not None and now - self._asked_at < GAUGES_SECONDS:
+    async def refresh() -> None:
+        nonlocal asked_at
+        now = term.clock.monotonic()
+        if now - asked_at < GAUGES_SECONDS:
             return
-        self._asked_at = now
+        asked_at = now
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                totals = await self._term.queue.counts.totals()
-                known = await self._term.queue.circuits.read()
+                totals = await term.queue.counts.totals()
+                known = await term.queue.circuits.read()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):
             return
         telemetry.queue_points.set(totals.points)
@@ -186,3 +167,11 @@ class QueueGauges:
         telemetry.oldest_due_seconds.set(totals.lag_us / 1_000_000)
         telemetry.dead_entries.set(totals.dead)
         telemetry.circuits_open.set(len(known.hosts))
+
+    telemetry.before_scrape.add(refresh)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        telemetry.before_scrape.discard(refresh)
+        for gauge in _GAUGES:
+            gauge.set(0)

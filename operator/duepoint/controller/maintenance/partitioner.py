@@ -15,7 +15,8 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from duepoint import errors, services, telemetry
+from duepoint import telemetry
+from duepoint.controller import inventory
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, resharding, sharding
@@ -62,7 +63,6 @@ class Partitioner:
         self._term = term
         self._count_sets = count_sets
         self._asked = asyncio.Event()
-        self._asked.set()
         self._progress = _Progress()
 
     def look(self) -> None:
@@ -75,34 +75,23 @@ class Partitioner:
 
     async def run(self) -> None:
         """Carry out requested moves until cancelled; raises queue_errors.Fenced."""
-        # Not a work queue: a changed layout ends other services, but here it is just read again.
-        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        while True:
-            await self._asked.wait()
-            try:
-                await self._turn()
-            except (errors.TryLater, errors.Bug) as trouble:
-                # An unexpected state of the index stops the move for now, but not the term.
-                if self._term.health.unwell("partition", str(trouble)):
-                    telemetry.logger.warning("partitioning waits", error=str(trouble))
-                await self._term.clock.sleep(next(waits))
-            except queue_errors.LayoutChanged:
-                await self._term.clock.sleep(next(waits))
-            else:
-                self._term.health.well("partition")
-                waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+        await self._term.repeat(
+            "partition", self._move, "partitioning waits", asked=self._asked, every_seconds=None
+        )
 
-    async def _turn(self) -> None:
-        layout = await self._term.queue.layouts.read()
-        wanted = self._term.queue.layouts.wanted_shards
-        if layout.former is not None:
-            await self._go_on(layout)
-        elif sharding.is_possible(wanted):
-            layout = await self._term.queue.resharding.announce(wanted, self._term.epoch)
-            self._progress = _Progress()
-            telemetry.logger.info("partitioning begins", shards=layout.shards)
-        else:
-            self._asked.clear()
+    async def _move(self) -> None:
+        """Carry out a requested or unfinished move, if there is one."""
+        try:
+            layout = await self._term.queue.layouts.read()
+            wanted = self._term.queue.layouts.wanted_shards
+            if layout.former is None and sharding.is_possible(wanted):
+                layout = await self._term.queue.resharding.announce(wanted, self._term.epoch)
+                self._progress = _Progress()
+                telemetry.logger.info("partitioning begins", shards=layout.shards)
+            if layout.former is not None:
+                await self._go_on(layout)
+        except queue_errors.LayoutChanged as change:  # ends other services; here it is read again
+            raise inventory.resharded(change) from change
 
     async def _go_on(self, layout: messages.Layout) -> None:
         """Continue a move from where the last leader stopped, to its end."""

@@ -12,16 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from duepoint import clock as clocks
-from duepoint import errors, faults, services, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.controller import plan
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.repair.sweeper import Swept
 from duepoint.faults import FaultPoint
 from duepoint.schedules.definition import Definition
 
+PART = "sweep"
 #: The wait from the end of a walk to the next.
 EVERY_SECONDS = 3_600.0
 #: The share of the time that a walk may take.
@@ -62,24 +61,23 @@ class Sweeps:
     async def run(self) -> None:
         """Walk until cancelled; raises queue_errors.Fenced."""
         await self._asked.wait()
-        while True:
-            self._asked.clear()
-            for shard in sharding.own_shards(self._term.queue.layouts.known()):
-                await self._sweep(shard)
-            await clocks.wait_for(self._asked, self._every_seconds, self._term.clock)
+        await self._term.repeat(
+            PART,
+            self._walk_all,
+            "the index cannot be swept",
+            asked=self._asked,
+            every_seconds=self._every_seconds,
+        )
 
-    async def _sweep(self, shard: messages.ShardId) -> None:
-        waits = services.backoff(first_seconds=0.5, most_seconds=10.0)
-        while True:
+    async def _walk_all(self) -> None:
+        for shard in sharding.own_shards(self._term.queue.layouts.known()):
             try:
                 await self._walk(shard)
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
             except errors.TryLater:
                 self._term.services.index.suspect()  # this shard alone may be gone
-                await self._term.clock.sleep(next(waits))
-                continue
-            return
+                raise
 
     async def _walk(self, shard: messages.ShardId) -> None:
         clock = self._term.clock
@@ -89,7 +87,17 @@ class Sweeps:
             shard, self._term.epoch, due_of=self._due_us
         ):
             await faults.reach(FaultPoint.AFTER_SWEEP)
-            _report(shard, swept)
+            if swept.armed:
+                telemetry.logger.warning(
+                    "lost chains are armed again", shard=shard, count=swept.armed
+                )
+            if swept.blobs or swept.texts:
+                telemetry.logger.info(
+                    "unused blobs and texts removed",
+                    shard=shard,
+                    blobs=swept.blobs,
+                    texts=swept.texts,
+                )
             spent = clock.monotonic() - began
             await clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1)))
             began = clock.monotonic()
@@ -99,15 +107,3 @@ class Sweeps:
             return plan.chain_due_us(known, self._watermark_us(known.uid))
         except errors.InvalidExpression:
             return None  # stored by another version; the resync applies the object anew
-
-
-def _report(shard: messages.ShardId, swept: Swept) -> None:
-    if swept.armed:
-        telemetry.logger.warning("lost chains are armed again", shard=shard, count=swept.armed)
-    if swept.blobs or swept.texts:
-        telemetry.logger.info(
-            "unused blobs and texts removed",
-            shard=shard,
-            blobs=swept.blobs,
-            texts=swept.texts,
-        )
