@@ -182,7 +182,7 @@ class _Load:
         """Return the results of the load, as JSON."""
         late_us = sorted(at_us - self._due_us[number] for number, at_us in self.arrived_us.items())
         return {
-            "set": f"{self._asked.calls.namespace}/{self._asked.calls.name}",
+            "set": f"{self._asked.namespace}/{self._asked.name}",
             "count": len(self._due_us),
             "withinSeconds": self._within_us / 1e6,
             "accepted": len(self._accepted),

@@ -11,11 +11,10 @@ from collections.abc import AsyncGenerator, Mapping
 
 import click
 import msgspec
-from msgspec import UNSET
 
 from duepoint import client, errors
 from duepoint.cli import apisession, grouping, instants, options, output, transfer
-from duepoint.client import calls
+from duepoint.client import problems
 from duepoint.expressions import durations
 
 _PAGE = 500
@@ -55,7 +54,7 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
     try:
         row = _row(await asked.get(id_))
     except client.NothingThere as missing:
-        if missing.code != calls.NO_MEMBER:
+        if missing.code != problems.NO_MEMBER:
             raise
         output.complain(missing.detail)
         return output.FAILED
@@ -233,9 +232,7 @@ async def put(
 
 def _spec(**given: object) -> client.MemberSpec:
     try:
-        return client.MemberSpec(
-            **{name: UNSET if value is None else value for name, value in given.items()}  # type: ignore[arg-type]  # each option's type fits its field
-        )
+        return client.MemberSpec(**given)  # type: ignore[arg-type]  # each option's type fits
     except ValueError:
         written = [f"--{name}" for name in ("schedule", "at", "delay") if given[name] is not None]
         why = f"there is {' and '.join(written)}" if written else "none of them is there"

@@ -8,9 +8,9 @@
 
 ``AsyncClient`` is the same for asyncio. Arrows read downwards::
 
-    clients       connections and retries; one method for each request, sync and async
+    clients       connections; one method for each request, with asyncio and without
     transport     which token to send, what a failure means, whether and when to retry
-    calls         requests as values: the API's paths and field names, bodies and batches
+    rows          members as they are written, and in batches; the answers to rows
     problems      the exceptions
 
 Only the command line uses this package; of the product it uses only the model, errors and the
@@ -19,15 +19,13 @@ rules for TLS.
 
 from msgspec import Raw
 
-from duepoint.client.calls import (
+from duepoint.client.clients import (
+    AsyncClient,
+    AsyncSetClient,
     ChangeOptions,
-    ItemPage,
-    MemberRow,
-    MemberSpec,
-    RowAnswer,
-    row_of,
+    Client,
+    SetClient,
 )
-from duepoint.client.clients import AsyncClient, AsyncSetClient, Client, SetClient
 from duepoint.client.problems import (
     AccessDenied,
     ApiProblem,
@@ -39,6 +37,7 @@ from duepoint.client.problems import (
     StateConflict,
     TagMismatch,
 )
+from duepoint.client.rows import ItemPage, MemberRow, MemberSpec, RowAnswer, row_of
 from duepoint.client.transport import NEVER, Retries, TokenInFile, TokenSource
 from duepoint.model.answers import LetterView, MemberView, SetView
 

@@ -1,23 +1,27 @@
 """The two clients of the HTTP API: for programs without asyncio, and with it.
 
-A generator of ``Steps``, the same for both, says which requests to send and how long to wait
-between them. ``Client`` and ``AsyncClient`` own the connections and carry the steps out.
-``SetClient`` and ``AsyncSetClient`` have the requests about one set; each is a method of
-``calls.SetCalls``, and a method of both by the same name. Many threads, or tasks, may use a client
-at once; it opens at most ``connections`` connections. Make it after a fork, and close it by leaving
+Every request is written once, as a coroutine: ``AsyncSetClient`` has those about one set. A
+``Client`` sends and sleeps without an event loop, so that a coroutine of its requests ends at its
+first step; ``SetClient`` carries each out like that. Many threads, or tasks, may use a client at
+once; it opens at most ``connections`` connections. Make it after a fork, and close it by leaving
 its ``with``.
+
+Ids and names are percent-encoded as a whole, so no id can name another path. A change that must not
+be made twice carries an ``Idempotency-Key``, made once for all attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
+import secrets
 import ssl
 import time
-import types
 from collections.abc import (
     AsyncGenerator,
+    Awaitable,
     Callable,
     Coroutine,
     Generator,
@@ -25,24 +29,68 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from urllib import parse
 
 import httpx2
 import msgspec
 
 import duepoint
-from duepoint.client import calls, problems, transport
-from duepoint.client.calls import ApiCall, MemberRow, RowAnswer, SetCalls
-from duepoint.model import answers
+from duepoint.client import problems, rows, transport
+from duepoint.client.rows import ItemPage, MemberRow, MemberSpec, RowAnswer
+from duepoint.model import answers, vocabulary
+from duepoint.model.answers import MemberView
 
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
 
-#: The steps to an answer: send a request with these arguments and take its response, or wait this
-#: many seconds.
-Steps = Generator[dict[str, Any] | float, httpx2.Response, AnswerT]
-
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
+_MERGE_PATCH = "application/merge-patch+json"
 _DEFAULT_RETRIES = transport.Retries()
+#: The API's names of the fields of a spec.
+_FIELDS = dict(vocabulary.names(MemberSpec))
+_row_answers = msgspec.json.Decoder(RowAnswer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """Under which conditions a change is made, and how safe it must be before the answer.
+
+    Attributes:
+        if_match: only if the member's etag is this one.
+        if_absent: only if there is no such member.
+        durability: answer only when the change is this safe: ``replicas=1``, ``aof`` or both with
+            a comma; refused if the servers cannot provide it.
+        idempotency_key: unset: a random one if a retry would matter. Set your own if another
+            process may repeat the call, up to a day later.
+    """
+
+    if_match: str = ""
+    if_absent: bool = False
+    durability: str = ""
+    idempotency_key: str = ""
+
+    def headers(self, *, is_repeatable: bool) -> dict[str, str]:
+        """Return the headers of a change; a key costs the API two round trips, so not all have one.
+
+        Args:
+            is_repeatable: without conditions, repeating the request changes nothing; not so with
+                a ``delay``, which counts from each request.
+        """
+        found: dict[str, str] = {}
+        if self.idempotency_key or self.if_match or self.if_absent or not is_repeatable:
+            found["Idempotency-Key"] = self.idempotency_key or secrets.token_hex(16)
+        if self.if_match:
+            found["If-Match"] = f'"{self.if_match}"'
+        if self.if_absent:
+            found["If-None-Match"] = "*"
+        if self.durability:
+            found["Duepoint-Durability"] = self.durability
+        return found
+
+
+ALWAYS = ChangeOptions()
 
 
 class _Connection:
@@ -62,7 +110,7 @@ class _Connection:
         OSError: ``ca_file`` cannot be read.
     """
 
-    _KIND: ClassVar[type[Any]]
+    _KIND: ClassVar[type[httpx2.Client | httpx2.AsyncClient]]
 
     def __init__(
         self,
@@ -118,88 +166,64 @@ class _Connection:
             retries=retries,
         )
 
-    def attempts(self, retries: transport.Retries | None) -> transport.Attempts:
+    async def pause(self, seconds: float) -> None:
+        """Wait between two attempts."""
+        raise NotImplementedError
+
+    def attempts(self, retries: transport.Retries | None = None) -> transport.Attempts:
         """Return the attempts of one request."""
         return transport.Attempts(retries or self._retries, self._token)
 
-    def answered(
-        self, call: ApiCall[AnswerT], retries: transport.Retries | None = None
-    ) -> Steps[AnswerT]:
+    async def send(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], AnswerT],
+        *,
+        retries: transport.Retries | None = None,
+        **content: Any,  # noqa: ANN401 - the library's arguments
+    ) -> AnswerT:
         """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
         attempts = self.attempts(retries)
         while True:
             try:
-                return (yield from self.exchange(call))
+                return await self.exchange(method, path, read, **content)
             except problems.ClientError as error:
-                if call.means_absent(error):
-                    answer: AnswerT = call.absent
-                    return answer
                 wait_seconds = attempts.after(error)
-            yield wait_seconds
+            await self.pause(wait_seconds)
 
-    def exchange(self, call: ApiCall[AnswerT]) -> Steps[AnswerT]:
-        """Send a request once and return its answer; raises problems.ClientError."""
-        headers = dict(call.headers)
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], AnswerT],
+        *,
+        headers: Mapping[str, str] | None = None,
+        **content: Any,  # noqa: ANN401 - the library's arguments
+    ) -> AnswerT:
+        """Send a request once and return its answer; raises problems.ClientError.
+
+        Args:
+            path: the encoded path below the server's URL.
+            read: turns the body of a success into the answer.
+        """
+        given = dict(headers or {})
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token.current()}"
+            given["Authorization"] = f"Bearer {self._token.current()}"
         try:
-            answer = yield {
-                "method": call.method, "url": call.path, "params": call.query, "headers": headers,
-                "content": call.body,
-            }  # fmt: skip
+            answer = self._http.request(method, path, headers=given, **content)
+            if inspect.isawaitable(answer):
+                answer = await answer
         except httpx2.HTTPError as error:
-            raise transport.unreachable(call.method, self.server, error) from error
+            raise transport.unreachable(method, self.server, error) from error
         if not answer.is_success:
             raise problems.of_answer(answer)
         try:
-            return call.read(answer.content)
+            return read(answer.content)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise problems.ServiceUnreachable(
-                f"{call.method} {call.path}: the answer is not what a Duepoint API says ({error})"
+                f"{method} {path}: the answer is not what a Duepoint API says ({error})"
             ) from error
-
-
-class Client(_Connection):
-    __doc__ = _Connection.__doc__
-    _KIND = httpx2.Client
-    _http: httpx2.Client
-
-    def schedule_set(self, namespace: str, name: str) -> SetClient:
-        """Return the set of this name; nothing is asked yet."""
-        return SetClient(self, SetCalls(namespace, name))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def send(self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None) -> AnswerT:
-        """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
-        return self.carry_out(self.answered(call, retries))
-
-    def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
-        """Send the requests and wait the times that the steps ask for; return their result."""
-        try:
-            step = next(steps)
-            while True:
-                if isinstance(step, float):
-                    time.sleep(step)
-                    step = next(steps)
-                    continue
-                try:
-                    answer = self._http.request(**step)
-                except httpx2.HTTPError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as done:
-            found: AnswerT = done.value
-            return found
 
 
 class AsyncClient(_Connection):
@@ -209,7 +233,7 @@ class AsyncClient(_Connection):
 
     def schedule_set(self, namespace: str, name: str) -> AsyncSetClient:
         """Return the set of this name; nothing is asked yet."""
-        return AsyncSetClient(self, SetCalls(namespace, name))
+        return AsyncSetClient(self, namespace, name)
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,110 +245,214 @@ class AsyncClient(_Connection):
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(
-        self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None
-    ) -> AnswerT:
-        """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
-        return await self.carry_out(self.answered(call, retries))
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
-    async def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
-        """Send the requests and wait the times that the steps ask for; return their result."""
-        try:
-            step = next(steps)
-            while True:
-                if isinstance(step, float):
-                    await asyncio.sleep(step)
-                    step = next(steps)
-                    continue
-                try:
-                    answer = await self._http.request(**step)
-                except httpx2.HTTPError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as done:
-            found: AnswerT = done.value
-            return found
+    # -- dead letters of Schedules ---------------------------------------------------------------
+
+    async def schedule_letters(self, namespace: str, cursor: str) -> ItemPage[answers.LetterView]:
+        """Read the dead letters of a namespace's Schedules, newest first."""
+        query = {"limit": "200", "cursor": cursor}
+        return await self.send(
+            "GET", _letters(namespace), _as(ItemPage[answers.LetterView]), params=query
+        )
+
+    async def replay_schedule_letters(self, namespace: str, ids: Sequence[str]) -> dict[str, str]:
+        """Run up to 100 of them again, each once; return the result of each in one word."""
+        path = f"{_letters(namespace)}:replay"
+        read = _as(answers.Replayed)
+        headers = {"Content-Type": _JSON}
+        content = rows.encoded({"ids": ids})
+        return (await self.send("POST", path, read, headers=headers, content=content)).results
 
 
-ClientT = TypeVar("ClientT", bound=_Connection)
-
-
-class _Request(Generic[P, AnswerT]):
-    """A method of both kinds of set: it sends the request of the same method of ``SetCalls``."""
-
-    def __init__(self, make: Callable[Concatenate[SetCalls, P], ApiCall[AnswerT]]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-
-    @overload
-    def __get__(self, asked: None, owner: type[object]) -> Self: ...
-
-    @overload
-    def __get__(self, asked: SetClient, owner: type[object]) -> Callable[P, AnswerT]: ...
-
-    @overload
-    def __get__(
-        self, asked: AsyncSetClient, owner: type[object]
-    ) -> Callable[P, Coroutine[Any, Any, AnswerT]]: ...
-
-    def __get__(self, asked: SetClient | AsyncSetClient | None, owner: type[object]) -> object:
-        if asked is None:
-            return self
-        make = types.MethodType(self._make, asked.calls)
-
-        def request(*given: P.args, **named: P.kwargs) -> object:
-            return asked.send(make(*given, **named))
-
-        return functools.update_wrapper(request, make)
-
-
-class _SetRequests(Generic[ClientT]):
-    """The calls about one set that take one request each.
+class AsyncSetClient:
+    """A client for one set.
 
     Every method raises problems.ClientError. ``options`` of a change set its conditions and its
     durability.
     """
 
     def __init__(
-        self, client: ClientT, set_calls: SetCalls, retries: transport.Retries | None = None
+        self,
+        client: _Connection,
+        namespace: str,
+        name: str,
+        retries: transport.Retries | None = None,
     ) -> None:
+        self.server, self.namespace, self.name = client.server, namespace, name
         self._client, self._retries = client, retries
-        self.server, self.calls = client.server, set_calls
 
     def with_retries(self, retries: transport.Retries) -> Self:
         """Return the same set with other retries than the client's own."""
-        return type(self)(self._client, self.calls, retries)
+        return type(self)(self._client, self.namespace, self.name, retries)
 
-    def _rows_sent(
-        self, lines: Sequence[bytes], *, delete: bool, durability: str
-    ) -> Steps[list[RowAnswer]]:
-        """Send lines in one request, and return the result of each.
+    async def info(self) -> answers.SetView:
+        """Read the set's state and its counts."""
+        return await self._read("", answers.SetView)
+
+    # -- one member ------------------------------------------------------------------------------
+
+    async def get(self, id_: str) -> MemberView:
+        """Read the member with this id; raises problems.NothingThere if there is none."""
+        return await self._read(_member(id_), MemberView)
+
+    async def put(
+        self, id_: str, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
+    ) -> MemberView:
+        """Create or replace a member; repeating the call changes nothing."""
+        headers = options.headers(is_repeatable=spec.delay is None)
+        return await self._change("PUT", _member(id_), MemberView, spec, headers)
+
+    async def patch(
+        self, id_: str, changes: Mapping[str, Any], *, options: ChangeOptions = ALWAYS
+    ) -> MemberView:
+        """Change some fields of a member; None removes a field (RFC 7396).
+
+        Args:
+            changes: by the names of ``MemberSpec``, or by those of the API (``timeZone``).
+        """
+        headers = options.headers(is_repeatable=changes.get("delay") is None)
+        named = {_FIELDS.get(name, name): value for name, value in changes.items()}
+        headers["Content-Type"] = _MERGE_PATCH
+        return await self._change("PATCH", _member(id_), MemberView, named, headers)
+
+    async def delete(self, id_: str, *, options: ChangeOptions = ALWAYS) -> bool:
+        """Delete the member with this id; False if there was none.
+
+        After a lost answer False may also mean that the first attempt deleted it.
+        """
+        headers = options.headers(is_repeatable=True)
+        try:
+            return await self._send("DELETE", _member(id_), lambda _: True, headers=headers)
+        except problems.NothingThere as missing:
+            if missing.code != problems.NO_MEMBER:
+                raise
+            return False
+
+    async def create(self, spec: MemberSpec, *, options: ChangeOptions = ALWAYS) -> MemberView:
+        """Create a one-off, whose id the API chooses: a ULID."""
+        headers = options.headers(is_repeatable=False)
+        return await self._change("POST", "/schedules", MemberView, spec, headers)
+
+    async def trigger(
+        self, id_: str, payload: object = None, *, options: ChangeOptions = ALWAYS
+    ) -> str:
+        """Fire the member once now; returns the id of that run. None = with its own payload."""
+        headers, body = options.headers(is_repeatable=False), {"payload": payload}
+        path = f"{_member(id_)}/trigger"
+        return (await self._change("POST", path, answers.Triggered, body, headers)).run
+
+    async def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
+        """Read the next slots of a member, RFC 3339 in UTC."""
+        return (await self._read(f"{_member(id_)}/next", ItemPage[str], count=count)).items
+
+    # -- many ------------------------------------------------------------------------------------
+
+    async def page(
+        self, cursor: str = "", *, limit: int = 100, prefix: str = ""
+    ) -> ItemPage[MemberView]:
+        """Read a page of members, '' = the first; a page may be empty without being the last."""
+        query = {"limit": limit, "cursor": cursor, "prefix": prefix}
+        return await self._read("/schedules", ItemPage[MemberView], **query)
+
+    async def due(
+        self, since: str, until: str, cursor: str = "", *, limit: int = 100
+    ) -> ItemPage[MemberView]:
+        """Read a page of the members that are due from ``since`` until before ``until``."""
+        query = {"limit": limit, "cursor": cursor, "dueFrom": since, "dueUntil": until}
+        return await self._read("/schedules", ItemPage[MemberView], **query)
+
+    async def export(self, cursor: str = "", *, limit: int = 1000) -> ItemPage[msgspec.Raw]:
+        """Read a page of whole members as JSON; ``row_of`` turns one into a row for ``upsert``."""
+        return await self._read("/export", ItemPage[msgspec.Raw], limit=limit, cursor=cursor)
+
+    async def dead_letters(
+        self, cursor: str = "", *, limit: int = 100
+    ) -> ItemPage[answers.LetterView]:
+        """Read a page of the dead letters, newest first."""
+        kind = ItemPage[answers.LetterView]
+        return await self._read("/deadletters", kind, limit=limit, cursor=cursor)
+
+    async def replay(self, letters: Sequence[str]) -> tuple[str, ...]:
+        """Fire up to 100 dead letters once more, each with the id that its event had.
+
+        Returns the ids that do not exist.
+        """
+        path, headers = "/deadletters:replay", ALWAYS.headers(is_repeatable=False)
+        body = {"ids": letters}
+        return (await self._change("POST", path, answers.Replayed, body, headers)).missing
+
+    async def upsert(
+        self, members: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
+    ) -> AsyncGenerator[RowAnswer, None]:
+        """Write many members, and yield a result for each row, in their order.
+
+        Rows are MemberRows, or lines of JSON from ``export``. They are read a batch at a time, so
+        there may be any number of them. A refused row does not stop the others. Writing the same
+        rows again changes nothing, so a call that failed may be repeated from its start.
+        """
+        for lines in rows.batches(members):
+            for answer in await self.send_rows(lines, durability=durability):
+                yield answer
+
+    async def delete_many(
+        self, ids: Iterable[str], *, durability: str = ""
+    ) -> AsyncGenerator[RowAnswer, None]:
+        """Delete the members of these ids; an answer for each, in their order."""
+        for lines in rows.batches(ids):
+            for answer in await self.send_rows(lines, delete=True, durability=durability):
+                yield answer
+
+    async def iterate(
+        self, prefix: str = "", *, page_size: int = 500
+    ) -> AsyncGenerator[MemberView, None]:
+        """Yield the members whose id begins with the prefix, page by page, in no certain order."""
+        cursor = ""
+        while True:
+            page = await self.page(cursor, prefix=prefix, limit=page_size)
+            for member in page.items:
+                yield member
+            if not (cursor := page.next):
+                return
+
+    async def send_rows(
+        self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
+    ) -> list[RowAnswer]:
+        """Send lines in one request, and return their results; see ``rows.batches`` for the size.
 
         Rows without an answer, and rows that the API could not accept at the moment, are retried.
+
+        Raises:
+            problems.ClientError: the request was refused, or rows are still without an answer.
         """
+        path = f"{self._base}/schedules:{'bulkDelete' if delete else 'bulkUpsert'}"
+        headers = {"Content-Type": _NDJSON, "Accept": f"{_NDJSON}, application/problem+json"}
+        if durability:
+            headers["Duepoint-Durability"] = durability
         found: dict[int, RowAnswer] = {}
         waiting = list(range(len(lines)))
         attempts = self._client.attempts(self._retries)
         while waiting:
-            sent = [lines[place] for place in waiting]
+            content = b"".join(lines[place] + b"\n" for place in waiting)
             came: list[RowAnswer] = []
             error: problems.ClientError | None = None
             try:
-                call = self.calls.bulk(sent, delete=delete, durability=durability)
-                came = yield from self._client.exchange(call)
+                came = await self._client.exchange(
+                    "POST", path, _row_answers.decode_lines, headers=headers, content=content
+                )
             except problems.ClientError as wrong:
                 error = wrong
             if came and came[-1].fatal:  # the API stopped reading here
                 error = came.pop().problem()
-            elif error is None and len(came) != len(sent):
-                message = f"{len(sent)} rows were sent and {len(came)} answers came"
+            elif error is None and len(came) != len(waiting):
+                message = f"{len(waiting)} rows were sent and {len(came)} answers came"
                 error = problems.ServiceUnreachable(message)
-                if len(came) > len(sent):
+                if len(came) > len(waiting):
                     raise error
             found.update(zip(waiting, came, strict=False))
             left = [at for at in waiting if at not in found or found[at].is_passing]
-            if len(left) < len(sent):  # rows went through, so the API works: count attempts anew
+            if len(left) < len(waiting):  # rows went through, so the API works: count anew
                 attempts = self._client.attempts(self._retries)
             waiting = left
             if waiting:
@@ -334,110 +462,151 @@ class _SetRequests(Generic[ClientT]):
                     if error is not None:
                         raise
                     break  # the result of each row says why
-                yield wait_seconds
+                await self._client.pause(wait_seconds)
         return [found[place] for place in range(len(lines))]
 
-    info = _Request(SetCalls.info)
-    get = _Request(SetCalls.get)
-    put = _Request(SetCalls.put)
-    patch = _Request(SetCalls.patch)
-    delete = _Request(SetCalls.delete)
-    create = _Request(SetCalls.create)
-    trigger = _Request(SetCalls.trigger)
-    next_times = _Request(SetCalls.next_times)
-    page = _Request(SetCalls.page)
-    due = _Request(SetCalls.due)
-    export = _Request(SetCalls.export)
-    dead_letters = _Request(SetCalls.dead_letters)
-    replay = _Request(SetCalls.replay)
+    # -- how -------------------------------------------------------------------------------------
+
+    @property
+    def _base(self) -> str:
+        return f"/v1/namespaces/{_segment(self.namespace)}/schedulesets/{_segment(self.name)}"
+
+    async def _read(self, path: str, kind: type[AnswerT], **query: object) -> AnswerT:
+        given = {name: str(value) for name, value in query.items() if value}
+        return await self._send("GET", path, _as(kind), params=given)
+
+    async def _change(
+        self, method: str, path: str, kind: type[AnswerT], body: object, headers: dict[str, str]
+    ) -> AnswerT:
+        headers, content = {"Content-Type": _JSON, **headers}, rows.encoded(body)
+        return await self._send(method, path, _as(kind), headers=headers, content=content)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], AnswerT],
+        **content: Any,  # noqa: ANN401 - the library's arguments
+    ) -> AnswerT:
+        path = f"{self._base}{path}"
+        return await self._client.send(method, path, read, retries=self._retries, **content)
 
 
-class SetClient(_SetRequests[Client]):
-    """A client for one set."""
-
-    def send(self, call: ApiCall[AnswerT]) -> AnswerT:
-        return self._client.send(call, retries=self._retries)
-
-    def upsert(
-        self, rows: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
-    ) -> Generator[RowAnswer, None, None]:
-        """Write many members; see ``AsyncSetClient.upsert``."""
-        for lines in calls.batches(rows):
-            yield from self.send_rows(lines, durability=durability)
-
-    def delete_many(
-        self, ids: Iterable[str], *, durability: str = ""
-    ) -> Generator[RowAnswer, None, None]:
-        """Delete the members of these ids; an answer for each, in their order."""
-        for lines in calls.batches(ids):
-            yield from self.send_rows(lines, delete=True, durability=durability)
-
-    def send_rows(
-        self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
-    ) -> list[RowAnswer]:
-        """Send lines in one request, and return their results; see ``AsyncSetClient.send_rows``."""
-        return self._client.carry_out(self._rows_sent(lines, delete=delete, durability=durability))
-
-    def iterate(
-        self, prefix: str = "", *, page_size: int = 500
-    ) -> Generator[answers.MemberView, None, None]:
-        """Yield the members whose id begins with the prefix, page by page, in no certain order."""
-        cursor = ""
-        while True:
-            page = self.page(cursor, prefix=prefix, limit=page_size)
-            yield from page.items
-            if not (cursor := page.next):
-                return
+def _as(kind: type[AnswerT]) -> Callable[[bytes], AnswerT]:
+    """Return a reader for JSON of this type."""
+    return functools.partial(msgspec.json.decode, type=kind)
 
 
-class AsyncSetClient(_SetRequests[AsyncClient]):
-    """A client for one set."""
+def _letters(namespace: str) -> str:
+    return f"/v1/namespaces/{_segment(namespace)}/deadletters"
 
-    async def send(self, call: ApiCall[AnswerT]) -> AnswerT:
-        return await self._client.send(call, retries=self._retries)
 
-    async def upsert(
-        self, rows: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
-    ) -> AsyncGenerator[RowAnswer, None]:
-        """Write many members, and yield a result for each row, in their order.
+def _member(id_: str) -> str:
+    return f"/schedules/{_segment(id_)}"
 
-        Rows are MemberRows, or lines of JSON from ``export``. They are read a batch at a time, so
-        there may be any number of them. A refused row does not stop the others. Writing the same
-        rows again changes nothing, so a call that failed may be repeated from its start.
-        """
-        for lines in calls.batches(rows):
-            for answer in await self.send_rows(lines, durability=durability):
-                yield answer
 
-    async def delete_many(
-        self, ids: Iterable[str], *, durability: str = ""
-    ) -> AsyncGenerator[RowAnswer, None]:
-        """Delete the members of these ids; an answer for each, in their order."""
-        for lines in calls.batches(ids):
-            for answer in await self.send_rows(lines, delete=True, durability=durability):
-                yield answer
+def _segment(text: str) -> str:
+    """Return one segment of a path; raises ValueError for a text that would change the path."""
+    if text in ("", ".", ".."):
+        raise ValueError(f'"{text}" is no id and no name')
+    return parse.quote(text, safe="")
 
-    async def send_rows(
-        self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
-    ) -> list[RowAnswer]:
-        """Send lines in one request, and return their results; see ``calls.batches`` for the size.
 
-        Rows without an answer, and rows that the API could not accept at the moment, are retried.
+# -- without asyncio -------------------------------------------------------------------------------
 
-        Raises:
-            problems.ClientError: the request was refused, or rows are still without an answer.
-        """
-        steps = self._rows_sent(lines, delete=delete, durability=durability)
-        return await self._client.carry_out(steps)
 
-    async def iterate(
-        self, prefix: str = "", *, page_size: int = 500
-    ) -> AsyncGenerator[answers.MemberView, None]:
-        """Yield the members whose id begins with the prefix, page by page, in no certain order."""
-        cursor = ""
-        while True:
-            page = await self.page(cursor, prefix=prefix, limit=page_size)
-            for member in page.items:
-                yield member
-            if not (cursor := page.next):
-                return
+class Client(_Connection):
+    __doc__ = _Connection.__doc__
+    _KIND = httpx2.Client
+    _http: httpx2.Client
+
+    def schedule_set(self, namespace: str, name: str) -> SetClient:
+        """Return the set of this name; nothing is asked yet."""
+        return SetClient(AsyncSetClient(self, namespace, name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no loop to hold up
+
+
+def _ended(steps: Awaitable[AnswerT]) -> AnswerT:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        next(steps.__await__())
+    except StopIteration as done:
+        answer: AnswerT = done.value
+        return answer
+    raise RuntimeError("a request without a loop cannot wait for one")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncSetClient, P], Coroutine[Any, Any, AnswerT]],
+) -> Callable[Concatenate[SetClient, P], AnswerT]:
+    """Return the method that waits for the answer of this one."""
+
+    @functools.wraps(method)
+    def request(asked: SetClient, /, *given: P.args, **named: P.kwargs) -> AnswerT:
+        return _ended(method(asked.requests, *given, **named))
+
+    return request
+
+
+def _blocking_each(
+    method: Callable[Concatenate[AsyncSetClient, P], AsyncGenerator[AnswerT, None]],
+) -> Callable[Concatenate[SetClient, P], Generator[AnswerT, None, None]]:
+    """Return the method that yields the same without a loop."""
+
+    @functools.wraps(method)
+    def each(
+        asked: SetClient, /, *given: P.args, **named: P.kwargs
+    ) -> Generator[AnswerT, None, None]:
+        items = method(asked.requests, *given, **named)
+        try:
+            while True:
+                try:
+                    item = _ended(anext(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            _ended(items.aclose())
+
+    return each
+
+
+class SetClient:
+    """A client for one set, without asyncio; its methods are those of ``AsyncSetClient``."""
+
+    def __init__(self, requests: AsyncSetClient) -> None:
+        self.requests = requests
+
+    def with_retries(self, retries: transport.Retries) -> Self:
+        """Return the same set with other retries than the client's own."""
+        return type(self)(self.requests.with_retries(retries))
+
+    info = _blocking(AsyncSetClient.info)
+    get = _blocking(AsyncSetClient.get)
+    put = _blocking(AsyncSetClient.put)
+    patch = _blocking(AsyncSetClient.patch)
+    delete = _blocking(AsyncSetClient.delete)
+    create = _blocking(AsyncSetClient.create)
+    trigger = _blocking(AsyncSetClient.trigger)
+    next_times = _blocking(AsyncSetClient.next_times)
+    page = _blocking(AsyncSetClient.page)
+    due = _blocking(AsyncSetClient.due)
+    export = _blocking(AsyncSetClient.export)
+    dead_letters = _blocking(AsyncSetClient.dead_letters)
+    replay = _blocking(AsyncSetClient.replay)
+    send_rows = _blocking(AsyncSetClient.send_rows)
+    upsert = _blocking_each(AsyncSetClient.upsert)
+    delete_many = _blocking_each(AsyncSetClient.delete_many)
+    iterate = _blocking_each(AsyncSetClient.iterate)

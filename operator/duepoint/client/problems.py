@@ -96,6 +96,8 @@ _BY_STATUS: dict[int, type[ApiProblem]] = {
 }
 
 
+#: Code of a 404 for a missing member, not a missing set.
+NO_MEMBER = "NoSuchMember"
 #: Code of a retry that arrives while the first attempt is still in flight.
 _IN_PROGRESS = "IdempotencyInProgress"
 

@@ -5,6 +5,8 @@ The dashboard shows the dead letters of Schedules in the same form.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from duepoint.delayqueue import deadletters
@@ -12,6 +14,7 @@ from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.model import answers
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules.points import DUE_LIMIT_US
 from duepoint.schedules.sets import members as memberjson
@@ -114,23 +117,41 @@ async def letters(call: Call) -> HttpResponse:
 
 async def replay(call: Call) -> HttpResponse:
     call.owned.check_able()
-    ids, stored = replayed_ids(call), call.shared.queue.dead_letters
+    ids = replayed_ids(call)
     if len(ids) > 1:  # every request has already taken one from the rate limit
         await call.shared.sets.take(call.owned, len(ids) - 1)
-    missing = []
-    for letter_id in ids:
-        letter = await stored.find(letter_id, _lane(call))
-        if letter is None or await stored.replay(letter) not in REPLAYED:
-            missing.append(letter_id)
-    return views.json(200, {"replayed": len(ids) - len(missing), "missing": missing})
+    results = {id_: await replay_letter(call, id_, _lane(call)) for id_ in ids}
+    return views.json(200, replayed(results))
 
 
 def _lane(call: Call) -> str:
     return call.owned.record.identity.text.decode()
 
 
-#: Results that mean that the slot runs again, by this request or an earlier one.
-REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
+async def replay_letter(
+    call: Call, letter_id: str, lane: str, may: Callable[[str], Awaitable[bool]] | None = None
+) -> str:
+    """Replay a letter of a lane, and return the result in one word.
+
+    Args:
+        may: whether the caller may run the Schedule of this name; None = any.
+    """
+    stored, applied = call.shared.queue.dead_letters, deadletters.Replayed.APPLIED
+    letter = await stored.find(letter_id, lane)
+    if letter is None:
+        return "gone"
+    if may is not None and not await may(letter.entry.get("name", "")):
+        return "forbidden"
+    result = await stored.replay(letter)
+    # Unchanged: the slot runs again by an earlier request.
+    return (applied if result is deadletters.Replayed.UNCHANGED else result).value
+
+
+def replayed(results: dict[str, str]) -> answers.Replayed:
+    """Return the answer to a replay, from the result of each letter."""
+    done = deadletters.Replayed.APPLIED.value
+    missing = tuple(letter_id for letter_id, result in results.items() if result != done)
+    return answers.Replayed(replayed=len(results) - len(missing), missing=missing, results=results)
 
 
 def replayed_ids(call: Call) -> list[str]:

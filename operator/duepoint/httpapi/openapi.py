@@ -110,7 +110,6 @@ _OF_PAGES: Final[Json] = {
             objects.Suspended,
             forecasts.Forecast,
             queueviews.QueueView,
-            queueviews.ReplayedLetters,
         )
     },
 }

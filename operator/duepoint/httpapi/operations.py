@@ -245,7 +245,7 @@ PAGES: Final = (
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, (),
         "Run slots of Schedules again that were given up", body="Replay",
-        answers={200: "ReplayedLetters"},
+        answers={200: "Replayed"},
         rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",
         base=_OF_NAMESPACE,
     ),

@@ -121,7 +121,12 @@ class Triggered(Fields, kw_only=True):
 
 
 class Replayed(Fields, kw_only=True):
-    """What became of dead letters: how many fire again, and which were not there."""
+    """What became of dead letters: how many fire again, and which do not."""
 
     replayed: Count = 0
     missing: tuple[str, ...] = ()
+    results: Annotated[
+        dict[str, str],
+        "By id: replayed, gone (no such letter, or none that you may see), absent (no such "
+        "Schedule or member any more), forbidden or unreadable.",
+    ] = msgspec.field(default_factory=dict)

@@ -114,6 +114,9 @@ def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any ann
         kinds = [each for each in typing.get_args(hint) if each is not type(None)]
         made = _of(kinds[0], with_shapes) if len(kinds) == 1 else {INT_OR_STRING: True}
         return made | {"nullable": True} if type(None) in typing.get_args(hint) else made
+    if typing.get_origin(hint) is dict:
+        texts = _of(typing.get_args(hint)[1], with_shapes)
+        return {"type": "object", "additionalProperties": texts}
     if typing.get_origin(hint) is tuple:
         return {"type": "array", "items": _of(typing.get_args(hint)[0], with_shapes)}
     if isinstance(hint, type) and issubclass(hint, Fields):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
-from duepoint.client import MemberRow, calls
+from duepoint.client import MemberRow
+from duepoint.client import rows as batching
 
 FAR = "2090-12-24T18:00:00Z"
 
@@ -14,7 +15,7 @@ def test_a_hundred_thousand_rows_take_the_memory_of_a_batch():
     rows = (MemberRow(id=f"m{number}", at=FAR) for number in range(100_000))
     tracemalloc.start()
     try:
-        count = sum(map(len, calls.batches(rows)))
+        count = sum(map(len, batching.batches(rows)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

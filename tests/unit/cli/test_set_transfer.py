@@ -17,10 +17,11 @@ COUNT = 25
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Pages and batches of a few rows, and little patience."""
-    from duepoint.client import Retries, calls
+    from duepoint.client import Retries
+    from duepoint.client import rows as batching
 
     monkeypatch.setattr(transfer, "_PAGE", 4)
-    monkeypatch.setattr(calls, "ROWS", 4)
+    monkeypatch.setattr(batching, "ROWS", 4)
     monkeypatch.setattr(transfer, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 

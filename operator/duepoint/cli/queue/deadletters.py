@@ -32,7 +32,6 @@ from click.core import ParameterSource
 from duepoint import client, errors, settings
 from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.queue import connection
-from duepoint.client import calls
 from duepoint.expressions import durations
 from duepoint.schedules import points
 
@@ -154,7 +153,7 @@ class ApiLetters:
         """Yield every letter, newest first."""
         cursor = ""
         while True:
-            page = await self._api.send(calls.schedule_letters(self._namespace, cursor))
+            page = await self._api.schedule_letters(self._namespace, cursor)
             for view in page.items:
                 row = _row(
                     view.id,
@@ -179,8 +178,8 @@ class ApiLetters:
         results: dict[str, str] = {}
         ids = [one.row["id"] for one in letters]
         for first in range(0, 0 if dry else len(ids), _PAGE):
-            call = calls.replay_schedule_letters(self._namespace, ids[first : first + _PAGE])
-            results |= (await self._api.send(call)).results
+            some = ids[first : first + _PAGE]
+            results |= await self._api.replay_schedule_letters(self._namespace, some)
         return results
 
     async def purge(self, _: Sequence[Letter]) -> None:

@@ -11,8 +11,7 @@ either. Letters of members belong to their sets and are left out: ``httpapi.list
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from duepoint.delayqueue import deadletters
 from duepoint.httpapi import listing, views
@@ -112,18 +111,6 @@ async def _of_all(call: Call) -> QueueView:
 _MOST_READ: Final = 2_000
 
 
-class ReplayedLetters(Fields, kw_only=True):
-    """What became of dead letters."""
-
-    replayed: Count
-    missing: tuple[str, ...]
-    results: Annotated[
-        Any,
-        "by id: replayed, gone (no such letter, or none that you may see), "
-        "absent (no such Schedule any more), forbidden, unreadable, moving",
-    ]
-
-
 async def letters(call: Call) -> HttpResponse:
     await objects.check_list(call, call.namespace)
     await call.shared.queue.layouts.read()
@@ -153,28 +140,20 @@ async def all_letters(call: Call) -> HttpResponse:
 async def replay(call: Call) -> HttpResponse:
     """Replay dead letters; the answer has a result for each id."""
     ids = listing.replayed_ids(call)
+
+    async def may_run(name: str) -> bool:
+        wanted = objects.attributes("run", schedules.PLURAL, call.namespace, name)
+        return await call.shared.rights.may(call.caller, wanted)
+
     if not await objects.may_list(call, call.namespace):
         results = dict.fromkeys(ids, "gone")
     else:
         await call.shared.queue.layouts.read()
-        results = {letter_id: await _replay(call, letter_id) for letter_id in ids}
-    replayed = Counter(results.values())["replayed"]
-    missing = tuple(letter_id for letter_id, result in results.items() if result != "replayed")
-    return objects.answer(200, ReplayedLetters(replayed=replayed, missing=missing, results=results))
-
-
-async def _replay(call: Call, letter_id: str) -> str:
-    """Replay one letter and return the result in one word."""
-    stored = call.shared.queue.dead_letters
-    letter = await stored.find(letter_id, call.namespace)
-    if letter is None:
-        return "gone"
-    name = letter.entry.get("name", "")
-    wanted = objects.attributes("run", schedules.PLURAL, call.namespace, name)
-    if not await call.shared.rights.may(call.caller, wanted):
-        return "forbidden"
-    answer = await stored.replay(letter)
-    return deadletters.Replayed.APPLIED.value if answer in listing.REPLAYED else answer.value
+        results = {
+            letter_id: await listing.replay_letter(call, letter_id, call.namespace, may_run)
+            for letter_id in ids
+        }
+    return objects.answer(200, listing.replayed(results))
 
 
 def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
