@@ -15,7 +15,7 @@ from tools import fieldsdoc
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
 _HEADING = "## Operations\n"
 #: Schema of a member -> the request or answer that uses it.
-_MEMBERS = {"MemberFields": "PUT", "OneOff": "POST", "MemberRow": "row", "Member": "answer"}
+_MEMBERS = {"MemberFields": "PUT", "OneOff": "POST", "MemberRow": "row", "MemberView": "answer"}
 
 
 def page() -> str:
@@ -44,7 +44,7 @@ def _lines() -> Iterator[str]:
         places = "all" if len(where[name]) == len(_MEMBERS) else ", ".join(where[name])
         about = f"{fieldsdoc.type_of(field)} | {field.get('description', '')}"
         yield f"| `{name}` | {places} | {about} |"
-    for heading, schema in (("a set", "SetSummary"), ("an answer to a row", "RowAnswer")):
+    for heading, schema in (("a set", "SetView"), ("an answer to a row", "RowView")):
         yield f"\n## Fields of {heading}\n\n| field | type | meaning |\n|---|---|---|"
         for name, field in _fields(schemas[schema]):
             yield f"| `{name}` | {fieldsdoc.type_of(field)} | {field.get('description', '')} |"

@@ -111,7 +111,6 @@ class MemoryApi:
             ("DELETE", self._delete),
         ):  # fmt: skip
             route(method, BASE + "/schedules/{id}", handler)
-        route("GET", f"{BASE}/export", self._export)
         route("GET", f"{BASE}/deadletters", self._letters)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -264,9 +263,6 @@ class MemoryApi:
                 key=lambda member: member["nextDueTime"],
             )
         return self._page(request, chosen)
-
-    async def _export(self, request: web.Request) -> web.Response:
-        return self._page(request, sorted(self.members.values(), key=lambda m: m["id"]))
 
     def _page(self, request: web.Request, listed: list[dict]) -> web.Response:
         limit, after = int(request.query["limit"]), request.query.get("cursor", "")

@@ -365,7 +365,7 @@ class AsyncSetClient:
 
     async def export(self, cursor: str = "", *, limit: int = 1000) -> ItemPage[msgspec.Raw]:
         """Read a page of whole members as JSON; ``row_of`` turns one into a row for ``upsert``."""
-        return await self._read("/export", ItemPage[msgspec.Raw], limit=limit, cursor=cursor)
+        return await self._read("/schedules", ItemPage[msgspec.Raw], limit=limit, cursor=cursor)
 
     async def dead_letters(
         self, cursor: str = "", *, limit: int = 100

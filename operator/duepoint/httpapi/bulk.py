@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ from duepoint.httpapi import calls, members, problems, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import RowView
+from duepoint.model.member import MemberId, Tag
+from duepoint.model.vocabulary import Fields
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
 
@@ -48,16 +50,18 @@ _Row = memberjson.ReadMember | values.MemberRemoval | memberjson.RowError
 _Answers = Sequence[values.MemberWritten | OperationProblem]
 
 
-class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    id: str
-    if_match: str | None = None
+class RemovalRow(Fields, forbid_unknown_fields=True):
+    """A member to remove."""
+
+    id: MemberId
+    if_match: Annotated[Tag | None, "Only where the member has this etag."] = None
 
 
 class _Named(msgspec.Struct):
     id: str = ""
 
 
-_removal_decoder = msgspec.json.Decoder(_Removal)
+_removal_decoder = msgspec.json.Decoder(RemovalRow)
 _named_decoder = msgspec.json.Decoder(_Named)
 
 

@@ -6,6 +6,7 @@ The dashboard shows the dead letters of Schedules in the same form.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +16,7 @@ from duepoint.httpapi import calls, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model import answers
+from duepoint.model.vocabulary import Fields, Keywords
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules.points import DUE_LIMIT_US
 from duepoint.schedules.sets import members as memberjson
@@ -66,19 +68,10 @@ async def members(call: Call) -> HttpResponse:
     return await _due(call, since_us, until_us)
 
 
-async def export(call: Call) -> HttpResponse:
-    return await _stored(call, "")
-
-
 async def _stored(call: Call, prefix: str) -> HttpResponse:
     pages, cursor = call.shared.queue.members.pages, call.text("cursor")
     page = await pages.page(call.owned.record, cursor, limit=call.limit, prefix=prefix)
     return _page(call, page)
-
-
-async def due(call: Call) -> HttpResponse:
-    """List members that are due and that no worker has claimed yet."""
-    return await _due(call, None, call.shared.clock.now_us())
 
 
 async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpResponse:
@@ -101,11 +94,13 @@ def _page(call: Call, page: values.MemberPage) -> HttpResponse:
 MOST_REPLAYED = 100
 
 
-class _Replay(msgspec.Struct, forbid_unknown_fields=True):
-    ids: list[str]
+class Replay(Fields, forbid_unknown_fields=True):
+    """Which dead letters to replay."""
+
+    ids: Annotated[tuple[str, ...], Keywords(minItems=1, maxItems=MOST_REPLAYED)]
 
 
-_decoder = msgspec.json.Decoder(_Replay)
+_decoder = msgspec.json.Decoder(Replay)
 
 
 async def letters(call: Call) -> HttpResponse:
@@ -154,7 +149,7 @@ def replayed(results: dict[str, str]) -> answers.Replayed:
     return answers.Replayed(replayed=len(results) - len(missing), missing=missing, results=results)
 
 
-def replayed_ids(call: Call) -> list[str]:
+def replayed_ids(call: Call) -> tuple[str, ...]:
     """Return the letters' ids in a replay request; raises Problem InvalidField."""
     ids = calls.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
     if not 1 <= len(ids) <= MOST_REPLAYED:

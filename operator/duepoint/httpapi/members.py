@@ -7,9 +7,10 @@ requires exactly the tag that was read.
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Raw
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
@@ -17,9 +18,11 @@ from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, ownsets, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.model.vocabulary import Fields, is_given
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
+from duepoint.schedules.actions import NO_PAYLOAD
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets.setrecord import SetState
 
@@ -27,6 +30,15 @@ USUAL_TIMES = 10
 MOST_TIMES = 100
 _RACES = 8
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Trigger(Fields, forbid_unknown_fields=True):
+    """A run by hand."""
+
+    payload: Annotated[Raw, "In place of its own."] = NO_PAYLOAD
+
+
+_trigger_decoder = msgspec.json.Decoder(Trigger)
 
 
 # -- read ------------------------------------------------------------------------------------------
@@ -164,19 +176,18 @@ async def trigger(call: Call) -> HttpResponse:
 
 def _payload(call: Call) -> bytes:
     """Return the payload of a trigger; empty = use the member's."""
-    if not call.body:
-        return b""
-    fields = calls.decoded(call.body, _fields_decoder, 'an object such as {"payload": 1}')
-    for name in fields:
-        if name != "payload":
-            message = f"{errors.quoted(name)} is no field of a trigger"
-            raise OperationProblem("InvalidField", message, field=name[:60])
-    payload = bytes(fields.get("payload", b""))
+    payload = trigger_payload(call)
     most = call.owned.record.settings.limits.payload_bytes
     if len(payload) > most:
         message = f"has {len(payload)} bytes; at most {most} are handed on"
         raise OperationProblem("PayloadTooLarge", message, field="payload")
-    return b"" if payload == b"null" else payload
+    return payload
+
+
+def trigger_payload(call: Call) -> bytes:
+    """Return the payload in the body of a trigger; empty = there is none, or null."""
+    wanted = calls.decoded(call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
+    return bytes(wanted.payload) if is_given(wanted.payload) else b""
 
 
 def _row(call: Call, text: bytes, id_: str, now_us: int) -> memberjson.ReadMember:

@@ -5,15 +5,17 @@ The API serves it at ``/openapi.json``, and ``docs/reference/http-api.md`` is ge
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, listing, members, operations, problems
-from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
+from duepoint.httpapi import bulk, calls, members, operations, problems
+from duepoint.httpapi.dashboard import forecasts, objects
 from duepoint.httpapi.operations import Operation
 from duepoint.model import answers, member, schemas
-from duepoint.model.schemas import TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
+from duepoint.model.answers import Problem
+from duepoint.model.schemas import TEXT, TIME, Json, about, object_of
 from duepoint.model.vocabulary import Fields
 from duepoint.schedules.sets import members as memberjson
 
@@ -27,92 +29,41 @@ def _number(usual: int, most: int) -> Json:
 
 _WRITTEN: Final[Json] = schemas.plain_of(member.WrittenFields)["properties"]
 _ID: Final[Json] = schemas.plain_of(member.MemberRowFields)["properties"]["id"]
-_CONDITIONS: Final = ("ifMatch", "ifNoneMatch")
 
 
-def _without(*names: str) -> Json:
-    """Return the writable fields of a member, without these."""
-    return {name: field for name, field in _WRITTEN.items() if name not in names}
+def _member(*without: str, required: tuple[str, ...] = ()) -> Json:
+    """Return the schema of a member in a body: its writable fields, without these."""
+    fields = {name: field for name, field in _WRITTEN.items() if name not in without}
+    return object_of(fields | ({"id": _ID} if required else {}), *required, closed=True)
 
 
-def _with_codes(problem: Json) -> Json:
-    problem["properties"]["code"]["enum"] = list(problems.KINDS)
-    return problem
-
-
-def _items(kind: type[Fields]) -> Json:
-    return {"type": "array", "items": schemas.plain_of(kind)}
-
-
-SCHEMAS: Final[Json] = {
-    "Member": schemas.plain_of(answers.MemberView),
+#: The forms of a member in bodies, by name.
+_MEMBERS: Final[Json] = {
     "MemberFields": about(
-        object_of(_without(*_CONDITIONS), closed=True), "Exactly one of schedule, at and delay."
+        _member("ifMatch", "ifNoneMatch"), "Exactly one of schedule, at and delay."
     ),
     "OneOff": about(
-        object_of(_without("id", "schedule", *_CONDITIONS), closed=True),
-        "Exactly one of at and delay.",
+        _member("id", "schedule", "ifMatch", "ifNoneMatch"), "Exactly one of at and delay."
     ),
     "MemberPatch": about(
         {"type": "object"},
         "A merge patch of MemberFields: null removes a field, so that the set's default counts.",
     ),
     "MemberRow": about(
-        object_of({**_without("delay"), "id": _ID}, "id", closed=True),
+        _member("delay", required=("id",)),
         "Exactly one of schedule and at; a delay would count from each attempt anew.",
     ),
-    "RemovalRow": object_of({"id": _ID, "ifMatch": _WRITTEN["ifMatch"]}, "id", closed=True),
-    "MemberPage": about(
-        page_of("Member"),
-        "A page may be short, even empty, while there is more to come.",
-    ),
-    "RowAnswer": schemas.plain_of(answers.RowView),
-    "SetSummary": schemas.plain_of(answers.SetView),
-    "Times": object_of({"items": {"type": "array", "items": TIME}}, "items"),
-    "Trigger": object_of({"payload": {"description": "in place of the member's"}}, closed=True),
-    "Triggered": schemas.plain_of(answers.Triggered),
-    "LetterPage": object_of({"items": _items(answers.LetterView), "next": TEXT}, "items", "next"),
-    "Replay": object_of(
-        {
-            "ids": {
-                "type": "array", "items": TEXT,
-                "minItems": 1, "maxItems": listing.MOST_REPLAYED,
-            }
-        },
-        "ids", closed=True,
-    ),
-    "Replayed": schemas.plain_of(answers.Replayed),
-    "Problem": _with_codes(schemas.plain_of(answers.Problem)),
-}  # fmt: skip
-
-#: Schemas of the dashboard's operations.
-_OF_PAGES: Final[Json] = {
-    "SchedulePage": page_of("ScheduleRow"),
-    "SetPage": page_of("SetRow"),
-    "ScheduleTrigger": object_of(
-        {"payload": {"description": "in place of the Schedule's"}}, closed=True
-    ),
-    "Suspension": object_of(
-        {
-            "reason": about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
-            "until": about(TIME_OR_NULL, "it resumes by itself then"),
-        },
-        closed=True,
-    ),
-    **{
-        kind.__name__: schemas.plain_of(kind)
-        for kind in (
-            objects.Whoami,
-            rows.ScheduleRow,
-            rows.SetRow,
-            rows.ScheduleDetail,
-            objects.CreatedRun,
-            objects.Suspended,
-            forecasts.Forecast,
-            queueviews.QueueView,
-        )
-    },
 }
+
+
+def _components(listed: Iterable[Operation]) -> Json:
+    """Return the schemas of all bodies, by name."""
+    bodies = [each for one in listed for each in (one.body, *one.answers.values(), Problem)]
+    kinds = [each[0] if isinstance(each, list) else each for each in bodies]
+    found = {each.__name__: schemas.plain_of(each) for each in kinds if isinstance(each, type)}
+    found["Problem"]["properties"]["code"]["enum"] = list(problems.KINDS)
+    return {**_MEMBERS, **found}
+
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
@@ -127,7 +78,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 
 
 #: Bodies that may be left out.
-_OPTIONAL: Final = frozenset({"Trigger", "ScheduleTrigger", "Suspension"})
+_OPTIONAL: Final = (members.Trigger, objects.Suspension)
 
 
 def document(*, dashboard: bool = True) -> Json:
@@ -155,7 +106,7 @@ def document(*, dashboard: bool = True) -> Json:
                     "description": "A token of the Kubernetes cluster, such as a ServiceAccount's.",
                 }
             },
-            "schemas": {**SCHEMAS, **_OF_PAGES} if dashboard else SCHEMAS,
+            "schemas": _components(listed),
         },
     }
 
@@ -198,8 +149,14 @@ def _rights(operation: Operation) -> str:
     return f"Needs {verbs} on `schedulesets/schedules` (group duepoint.dev) of the set."
 
 
-def _content(schema: str) -> Json:
-    return {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+def _content(body: type[Fields] | list[type[Fields]] | str) -> Json:
+    if isinstance(body, list):
+        items = {"type": "array", "items": _content(body[0])["schema"]}
+        next_ = about(TEXT, "the cursor of the next page; empty at the end")
+        page = object_of({"items": items, "next": next_}, "items", "next")
+        return {"schema": about(page, "It may be short, even empty, while there is more to come.")}
+    name = body if isinstance(body, str) else body.__name__
+    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
 
 
 def _path_parameters(operation: Operation) -> list[Json]:
@@ -249,13 +206,13 @@ def _headers(operation: Operation) -> list[Json]:
 
 def _responses(operation: Operation) -> Json:
     found: Json = {}
-    for status, schema in operation.answers.items():
+    for status, body in operation.answers.items():
         answer: Json = {"description": _SUCCESS[status]}
-        if schema:
+        if body:
             kind = calls.NDJSON if operation.is_bulk else calls.JSON
-            answer["content"] = {kind: _content(schema)}
+            answer["content"] = {kind: _content(body)}
         headers = {}
-        if schema == "Member" or status == 304:
+        if body is answers.MemberView or status == 304:
             headers["ETag"] = {"schema": TEXT}
         if operation.name == "createOneOff":
             headers["Location"] = {"schema": TEXT}
@@ -264,7 +221,7 @@ def _responses(operation: Operation) -> Json:
         found[str(status)] = answer
     found["default"] = {
         "description": "A problem.",
-        "content": {problems.CONTENT_TYPE: _content("Problem")},
+        "content": {problems.CONTENT_TYPE: _content(Problem)},
     }
     return found
 

@@ -10,8 +10,18 @@ from typing import Final, NamedTuple
 from urllib import parse
 
 from duepoint.httpapi import bulk, calls, listing, members
-from duepoint.httpapi.dashboard import forecasts, objects, queueviews
+from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.model.answers import (
+    LetterView,
+    MemberView,
+    Replayed,
+    RowView,
+    SetView,
+    Times,
+    Triggered,
+)
+from duepoint.model.vocabulary import Fields
 from duepoint.net.requests import HttpResponse
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
@@ -33,8 +43,8 @@ class Operation(NamedTuple):
             with If-Match, both without. Empty: the API server decides by the caller's own token.
         parameters: names of the query parameters.
         limit: default and largest page size, if ``limit`` is one of the parameters.
-        body: name of the schema of the request's body; "" = no body.
-        answers: schema of each success's body, by status; "" = no body.
+        body: the request's body: its fields, or the name of a form of a member in ``openapi``.
+        answers: the body of each success, by status; a list = a page of such; None = no body.
         headers: those of ``DECIDING`` that it supports.
         rights: what it needs, in words, if that is not a verb on the members of a set.
     """
@@ -46,8 +56,8 @@ class Operation(NamedTuple):
     needs: tuple[str, ...]
     summary: str
     parameters: tuple[str, ...] = ()
-    body: str = ""
-    answers: Mapping[int, str] = {}
+    body: type[Fields] | str | None = None
+    answers: Mapping[int, type[Fields] | list[type[Fields]] | None] = {}
     headers: tuple[str, ...] = ()
     limit: tuple[int, int] = (100, 1_000)
     is_bulk: bool = False
@@ -95,75 +105,67 @@ class Operation(NamedTuple):
 OPERATIONS: Final = (
     Operation(
         "getSet", "GET", "", listing.summary, ("get",),
-        "The set: state, limits, and what it holds now", answers={200: "SetSummary"},
+        "The set: state, limits, and what it holds now", answers={200: SetView},
     ),
     Operation(
         "listMembers", "GET", "/schedules", listing.members, ("list",),
-        "Members, in the order of the hashes of their ids, or by due time",
-        ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: "MemberPage"},
+        "Members, in the order of the hashes of their ids, or by due time; what does not change "
+        "meanwhile comes exactly once",
+        ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: [MemberView]},
+        limit=(100, 5_000),
     ),
     Operation(
         "createOneOff", "POST", "/schedules", members.create, ("create",),
         "A new member that fires once, under an id that the API chooses (a ULID)",
-        body="OneOff", answers={201: "Member"}, headers=(_KEY, _SAFETY),
+        body="OneOff", answers={201: MemberView}, headers=(_KEY, _SAFETY),
     ),
     Operation(
         "getMember", "GET", "/schedules/{id}", members.get, ("get",),
-        "One member", answers={200: "Member", 304: ""}, headers=(_NONE_MATCH,),
+        "One member", answers={200: MemberView, 304: None}, headers=(_NONE_MATCH,),
     ),
     Operation(
         "putMember", "PUT", "/schedules/{id}", members.put, ("create", "update"),
         "Create a member, or replace it whole", body="MemberFields",
-        answers={200: "Member", 201: "Member"}, headers=DECIDING,
+        answers={200: MemberView, 201: MemberView}, headers=DECIDING,
     ),
     Operation(
         "patchMember", "PATCH", "/schedules/{id}", members.patch, ("patch",),
         "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
-        answers={200: "Member"}, headers=(_MATCH, _KEY, _SAFETY),
+        answers={200: MemberView}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
         "deleteMember", "DELETE", "/schedules/{id}", members.delete, ("delete",),
         "Remove a member; what a worker has already claimed of it may still fire",
-        answers={204: ""}, headers=(_MATCH, _KEY, _SAFETY),
+        answers={204: None}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
         "nextTimes", "GET", "/schedules/{id}/next", members.next_times, ("get",),
-        "The next times of a member", ("count",), answers={200: "Times"},
+        "The next times of a member", ("count",), answers={200: Times},
     ),
     Operation(
         "triggerMember", "POST", "/schedules/{id}/trigger", members.trigger, ("trigger",),
-        "Run a member now, beside its schedule", body="Trigger",
-        answers={202: "Triggered"}, headers=(_KEY,),
+        "Run a member now, beside its schedule", body=members.Trigger,
+        answers={202: Triggered}, headers=(_KEY,),
     ),
     Operation(
         "bulkUpsert", "POST", "/schedules:bulkUpsert", bulk.upsert, ("create", "update"),
         "Create or replace up to 100,000 members", body="MemberRow",
-        answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
+        answers={200: RowView}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
         "bulkDelete", "POST", "/schedules:bulkDelete", bulk.delete, ("delete",),
-        "Remove up to 100,000 members", body="RemovalRow",
-        answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
-    ),
-    Operation(
-        "listDue", "GET", "/due", listing.due, ("list",),
-        "Members that are due and that no worker has claimed", ("limit", "cursor"),
-        answers={200: "MemberPage"},
-    ),
-    Operation(
-        "exportMembers", "GET", "/export", listing.export, ("list",),
-        "Members, shard by shard: what does not change meanwhile comes exactly once",
-        ("limit", "cursor"), answers={200: "MemberPage"}, limit=(1_000, 5_000),
+        "Remove up to 100,000 members", body=bulk.RemovalRow,
+        answers={200: RowView}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
         "listDeadLetters", "GET", "/deadletters", listing.letters, ("list",),
         "Slots that were given up, newest first", ("limit", "cursor"),
-        answers={200: "LetterPage"}, limit=(100, 500),
+        answers={200: [LetterView]}, limit=(100, 500),
     ),
     Operation(
         "replayDeadLetters", "POST", "/deadletters:replay", listing.replay, ("replay",),
-        "Run slots again that were given up", body="Replay",
-        answers={200: "Replayed"}, headers=(_KEY,),
+        "Run slots again that were given up", body=listing.Replay,
+        answers={200: Replayed}, headers=(_KEY,),
     ),
 )  # fmt: skip
 
@@ -181,71 +183,73 @@ _RUN = "`run` on the Schedule"
 PAGES: Final = (
     Operation(
         "whoAmI", "GET", "/whoami", objects.whoami, (),
-        "Whose token it is, and which namespaces they may list", answers={200: "Whoami"},
+        "Whose token it is, and which namespaces they may list", answers={200: objects.Whoami},
         rights="a valid token", base=_ROOT,
     ),
     Operation(
         "listSchedules", "GET", "/schedules", objects.list_schedules, (),
         "Schedules with their next and last slots, in the order of their names",
-        ("namespace", "limit", "cursor"), answers={200: "SchedulePage"}, rights=_LIST, base=_ROOT,
-        limit=(500, 500),
+        ("namespace", "limit", "cursor"), answers={200: [rows.ScheduleRow]}, rights=_LIST,
+        base=_ROOT, limit=(500, 500),
     ),
     Operation(
         "listSets", "GET", "/schedulesets", objects.list_sets, (),
         "ScheduleSets with their members, next slot and lag",
-        ("namespace", "limit", "cursor"), answers={200: "SetPage"},
+        ("namespace", "limit", "cursor"), answers={200: [rows.SetRow]},
         rights=_ALL.format("schedulesets"), base=_ROOT, limit=(500, 500),
     ),
     Operation(
         "getSchedule", "GET", "", objects.get_schedule, (),
-        "A Schedule: its conditions, last slots and next times", answers={200: "ScheduleDetail"},
+        "A Schedule: its conditions, last slots and next times", answers={200: rows.ScheduleDetail},
         rights=_GET, base=_OF_SCHEDULE,
     ),
     Operation(
         "triggerSchedule", "POST", "/trigger", objects.trigger, (),
-        "Run a Schedule once, now: creates a ScheduleRun", body="ScheduleTrigger",
-        answers={201: "CreatedRun"},
+        "Run a Schedule once, now: creates a ScheduleRun", body=members.Trigger,
+        answers={201: objects.CreatedRun},
         rights=f"`create` on `scheduleruns` (group duepoint.dev) of the namespace and {_RUN}",
         base=_OF_SCHEDULE,
     ),
     Operation(
         "suspendSchedule", "POST", "/suspend", objects.suspend, (),
-        "Hold a Schedule: none of its slots runs until it resumes", body="Suspension",
-        answers={200: "Suspended"}, rights="`get` and `patch` on the Schedule", base=_OF_SCHEDULE,
+        "Hold a Schedule: none of its slots runs until it resumes", body=objects.Suspension,
+        answers={200: objects.Suspended}, rights="`get` and `patch` on the Schedule",
+        base=_OF_SCHEDULE,
     ),
     Operation(
         "resumeSchedule", "POST", "/resume", objects.resume, (),
         "Let a Schedule go on; slots of the suspension do not run",
-        answers={200: "Suspended"}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
+        answers={200: objects.Suspended}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
         "forecastLoad", "GET", "/forecast", forecasts.forecast, (),
         "How many slots of Schedules each coming hour, and its worst minute, has",
-        ("namespace", "days", "timeZone"), answers={200: "Forecast"}, rights=_LIST, base=_ROOT,
+        ("namespace", "days", "timeZone"), answers={200: forecasts.Forecast}, rights=_LIST,
+        base=_ROOT,
     ),
     Operation(
         "getQueue", "GET", "/queue", queueviews.queue, (),
         "How full the queue is, how late, and who works on it",
-        ("namespace",), answers={200: "QueueView"}, rights=_LIST, base=_ROOT,
+        ("namespace",), answers={200: queueviews.QueueView}, rights=_LIST, base=_ROOT,
     ),
     Operation(
         "listAllLetters", "GET", "/deadletters", queueviews.all_letters, (),
         "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
-        ("limit",), answers={200: "LetterPage"},
+        ("limit",), answers={200: [LetterView]},
         rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
         limit=(200, 200),
     ),
     Operation(
         "listScheduleLetters", "GET", "/deadletters", queueviews.letters, (),
         "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
-        answers={200: "LetterPage"},
+        answers={200: [LetterView]},
         rights="`list` on `schedules` (group duepoint.dev) of the namespace", base=_OF_NAMESPACE,
         limit=(200, 200),
     ),
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, (),
-        "Run slots of Schedules again that were given up", body="Replay",
-        answers={200: "Replayed"},
+        "Run slots of Schedules again that were given up", body=listing.Replay,
+        answers={200: Replayed},
         rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",
         base=_OF_NAMESPACE,
     ),

@@ -48,45 +48,12 @@ def json_text(status: int, text: bytes, headers: Headers = ()) -> HttpResponse:
 # -- members ---------------------------------------------------------------------------------------
 
 
-class MemberFields(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The fields of a member that may be written back."""
-
-    id: str
-    schedule: str | None = None
-    at: str | None = None
-    time_zone: str | None = None
-    dst: dict[str, str] | None = None
-    jitter: str | None = None
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-    suspend: bool = False
-    payload: msgspec.Raw | None = None
+class MemberAnswer(answers.MemberView, rename="camel", omit_defaults=True):
+    """A member as it is stored or was written; with nothing else, its writable fields."""
 
 
-class StoredView(MemberFields, rename="camel", kw_only=True):
-    """A member as stored in the queue."""
-
-    etag: str
-    uid: str
-    state: str
-    created_time: str | None
-    next_due_time: str | None
-    claimed: bool
-
-
-class WrittenView(MemberFields, rename="camel", kw_only=True):
-    """A member as it was written."""
-
-    outcome: str
-    etag: str
-    state: str
-    next_due_time: str | None
-
-
-def member(stored: values.StoredMember, settings: setspec.SetSettings) -> StoredView:
-    return StoredView(
+def member(stored: values.StoredMember, settings: setspec.SetSettings) -> MemberAnswer:
+    return MemberAnswer(
         **_fields_of(stored, settings),
         etag=stored.tag,
         uid=stored.uid,
@@ -99,16 +66,14 @@ def member(stored: values.StoredMember, settings: setspec.SetSettings) -> Stored
 
 def written(
     row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
-) -> WrittenView:
+) -> MemberAnswer:
     """Return a written member: its row with the queue's result."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
-    if answer.has_ended:
-        state = "Completed"
-    return WrittenView(
+    return MemberAnswer(
         **_fields_of(row, settings),
         outcome=_WORDS[answer.outcome],
         etag=answer.tag,
-        state=state,
+        state="Completed" if answer.has_ended else state,
         next_due_time=time(answer.due_us),
     )
 
@@ -122,13 +87,13 @@ def row_answer(answer: values.MemberWritten) -> answers.RowView:
 
 def own(stored: values.StoredMember, settings: setspec.SetSettings) -> bytes:
     """Return the writable fields as the body of a request; a merge patch applies to this."""
-    return _encoder.encode(MemberFields(**_fields_of(stored, settings)))
+    return _encoder.encode(MemberAnswer(**_fields_of(stored, settings)))
 
 
 def _fields_of(
     one: values.StoredMember | memberjson.ReadMember, settings: setspec.SetSettings
 ) -> dict[str, Any]:
-    """Return the ``MemberFields`` of a member that is stored or being written."""
+    """Return the writable fields of a member that is stored or being written."""
     fields = {"id": one.id, **_known_fields(one.rule, settings.defaults)}
     if one.at_us is not None:
         fields["at"] = time(one.at_us)

@@ -32,7 +32,7 @@ class MemberView(OptionFields, kw_only=True):
 
     id: str
     etag: Annotated[Tag, "Names this version, for If-Match; another one after every change."] = ""
-    uid: Annotated[str, "Of this life of the id; a change does not answer it."] = ""
+    uid: Annotated[str, "Of this life of the id."] = ""
     schedule: str | None = None
     at: Annotated[Time | None, "Of a one-off, in UTC."] = None
     payload: Annotated[Any, "Null also where the member has none of its own."] = None
@@ -40,11 +40,14 @@ class MemberView(OptionFields, kw_only=True):
     state: Annotated[
         str, choices("Active", "Suspended", "Completed"), "Completed: no slot is left."
     ] = ""
-    created_time: Annotated[Time | None, "A change does not answer it."] = None
+    created_time: Time | None = None
     next_due_time: Annotated[
-        Time | None, "Null: there is none, or a worker has claimed the member."
+        Time | None, "Missing: there is none, or a worker has claimed the member."
     ] = None
     claimed: Annotated[bool, "A worker has it now."] = False
+    outcome: Annotated[
+        str, choices("", "Created", "Replaced", "Unchanged"), "Of a change, which has no uid."
+    ] = ""
 
 
 class LimitsView(Fields, kw_only=True):
@@ -82,6 +85,12 @@ class SetView(Fields, kw_only=True):
     ] = 0.0
     limits: LimitsView = msgspec.field(default_factory=LimitsView)
     durability: DurabilityView = msgspec.field(default_factory=DurabilityView)
+
+
+class Times(Fields, kw_only=True):
+    """The next times of a member."""
+
+    items: tuple[Time, ...]
 
 
 class LetterView(Fields, kw_only=True):

@@ -126,8 +126,6 @@ def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any ann
 
 TEXT: Final[Json] = {"type": "string"}
 TIME: Final[Json] = {"type": "string", "format": "date-time"}
-TIME_OR_NULL: Final[Json] = {"type": ["string", "null"], "format": "date-time"}
-COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 
 
 def plain_of(kind: type[Fields]) -> Json:
@@ -148,15 +146,3 @@ def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
     if closed:
         schema["additionalProperties"] = False
     return schema
-
-
-def page_of(name: str) -> Json:
-    """Return the schema of a page of items, whose schema has this name."""
-    return object_of(
-        {
-            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
-            "next": about(TEXT, "the cursor of the next page; empty at the end"),
-        },
-        "items",
-        "next",
-    )

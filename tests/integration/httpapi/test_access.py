@@ -41,8 +41,6 @@ REQUESTS = {
         ("create", "update"),
     ),
     "bulkDelete": ("POST", "/schedules:bulkDelete", b'{"id":"d"}', NDJSON, ("delete",)),
-    "listDue": ("GET", "/due", None, {}, ("list",)),
-    "exportMembers": ("GET", "/export", None, {}, ("list",)),
     "listDeadLetters": ("GET", "/deadletters", None, {}, ("list",)),
     "replayDeadLetters": (
         "POST", "/deadletters:replay", {"ids": ["1.0.1-1"]}, {}, ("replay",),

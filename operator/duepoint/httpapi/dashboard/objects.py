@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from duepoint.httpapi import access, calls, views
+from duepoint.httpapi import access, calls, members, views
 from duepoint.httpapi.calls import Call, is_namespace
 from duepoint.httpapi.dashboard import rows
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
-from duepoint.model.vocabulary import Fields
+from duepoint.model.vocabulary import Fields, Keywords, Time
 from duepoint.net.requests import HttpResponse
 
 _LONGEST_CURSOR: Final = 2_048
@@ -210,13 +210,13 @@ _LONGEST_REASON: Final = 256
 _TTL_SECONDS: Final = 3_600
 
 
-class _Trigger(msgspec.Struct, forbid_unknown_fields=True):
-    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+class Suspension(Fields, forbid_unknown_fields=True):
+    """Why, and until when, a Schedule is suspended."""
 
-
-class _Suspend(msgspec.Struct, forbid_unknown_fields=True):
-    reason: str | None = None
-    until: str | None = None
+    reason: Annotated[
+        str | None, Keywords(maxLength=_LONGEST_REASON), "For the others who see it."
+    ] = None
+    until: Annotated[Time | None, "It resumes by itself then."] = None
 
 
 class _HeldSpec(msgspec.Struct, rename="camel"):
@@ -229,17 +229,14 @@ class _Held(msgspec.Struct):
     spec: _HeldSpec
 
 
-_trigger_decoder = msgspec.json.Decoder(_Trigger)
 _held_decoder = msgspec.json.Decoder(_Held)
-_suspend_decoder = msgspec.json.Decoder(_Suspend)
+_suspend_decoder = msgspec.json.Decoder(Suspension)
 
 
 async def trigger(call: Call) -> HttpResponse:
     """Create a ScheduleRun, which runs the Schedule once."""
-    wanted = calls.decoded(call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
-    what: dict[str, Any] = {}
-    if wanted.payload is not msgspec.UNSET and bytes(wanted.payload) != b"null":
-        what["payload"] = wanted.payload
+    payload = members.trigger_payload(call)
+    what = {"payload": msgspec.Raw(payload)} if payload else {}
     spec = {"trigger": what, "ttlSecondsAfterFinished": _TTL_SECONDS}
     run = schedules.new_run(call.namespace, call.id, spec)
     with refusals():
