@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
@@ -24,7 +25,7 @@ from duepoint.cli.cronjob import conversion
 from duepoint.expressions import syntax
 from duepoint.kube import schedules
 from duepoint.schedules import load
-from duepoint.schedules.load import Forecast, Hour
+from duepoint.schedules.load import Forecast, HourLoad
 from duepoint.schedules.spec import ScheduleSpec
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def forecast(
     if unread:
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         output.complain(f"left out: {output.one_line(unread[0])}{more}")
-    cells = load.hours(coming, time_zone)
+    cells = coming.hours(time_zone)
     row = _row(coming, cells)
     if output.is_data(form):
         output.write([row], form)
@@ -126,48 +127,18 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found
 # -- showing -------------------------------------------------------------------------------------
 
 
-def _worst(coming: Forecast) -> Iterator[tuple[int, int]]:
-    """Yield the worst minutes, each with the number of others that are alike.
-
-    Minutes are alike if they have the same load at the same minute of an hour.
-    """
-    places: dict[tuple[int, int], list[int]] = {}
-    for minute, slots in enumerate(coming.minutes):
-        if slots:
-            place = -round(slots), coming.at_us(minute) // load.MINUTE_US % 60
-            places.setdefault(place, []).append(minute)
-    for _, found in sorted(places.items())[:_WORST]:
-        yield found[0], len(found) - 1
-
-
-def _row(coming: Forecast, cells: list[Hour]) -> output.Row:
+def _row(coming: Forecast, cells: list[HourLoad]) -> output.Row:
+    worst = msgspec.to_builtins(coming.worst(_WORST))
+    for each in (each for minute in worst for each in minute["inside"]):
+        each["write"] = spreading(each["schedule"])
     return {
         "from": output.time(coming.from_us),
         "to": output.time(coming.at_us(len(coming.minutes))),
         "schedules": coming.schedules,
         "suspended": coming.suspended,
         "runs": round(coming.runs),
-        "hours": [
-            {
-                "begin": output.time(coming.at_us(cell.first)),
-                "runs": round(cell.runs),
-                "peak": round(cell.peak, 2),
-                "peakMinute": output.time(coming.at_us(cell.worst)),
-            }
-            for cell in cells
-        ],
-        "worst": [
-            {
-                "minute": output.time(coming.at_us(minute)),
-                "slots": round(coming.minutes[minute], 2),
-                "alike": alike,
-                "inside": [
-                    {**each.row, "write": spreading(each.text)}
-                    for each in coming.expressions(minute)
-                ],
-            }
-            for minute, alike in _worst(coming)
-        ],
+        "hours": msgspec.to_builtins(cells),
+        "worst": worst,
     }
 
 
@@ -175,7 +146,7 @@ def _many(count: int, word: str) -> str:
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
-def _show(row: output.Row, cells: list[Hour], zone: str) -> None:
+def _show(row: output.Row, cells: list[HourLoad], zone: str) -> None:
     suspended = f", {row['suspended']:,} of them suspended" if row["suspended"] else ""
     runs = _many(row["runs"], "run")
     objects = _many(row["schedules"], "Schedule")
@@ -191,7 +162,7 @@ def _show(row: output.Row, cells: list[Hour], zone: str) -> None:
     output.say("worst minutes")
     for minute in row["worst"]:
         also = f", as in {_many(minute['alike'], 'other')}" if minute["alike"] else ""
-        at = local.text(instants.strict_us(minute["minute"]))
+        at = local.text(instants.strict_us(minute["time"]))
         output.say(f"  {at}  {number(minute['slots'])}{also}")
         inside = minute["inside"]
         for each in inside[:_INSIDE]:
@@ -219,7 +190,7 @@ def number(slots: float) -> str:
     return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
 
 
-def bounds(cells: Sequence[Hour]) -> list[float]:
+def bounds(cells: Sequence[HourLoad]) -> list[float]:
     """Return the least load of each shade, from an ordinary hour to the worst, darkest last.
 
     The bounds grow by squares, so that ordinary hours still differ beside a great peak. Hours that
@@ -234,7 +205,7 @@ def bounds(cells: Sequence[Hour]) -> list[float]:
     return [least + (most - least) * (step / steps) ** 2 for step in range(steps)]
 
 
-def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
+def terminal(cells: Sequence[HourLoad], zone: str) -> Iterator[Text]:
     """Yield the lines of the heat map."""
     from rich.text import Text  # noqa: PLC0415 - only where it is shown
 

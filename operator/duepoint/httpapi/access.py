@@ -1,8 +1,8 @@
 """Authentication and authorisation by the Kubernetes API server, cached for seconds.
 
-Tokens are cached by their hash only. A grant is cached for ten seconds and renewed in the
-background from the fifth on. If the API server is away or slow, the grant stays valid until it is
-thirty seconds old. A refusal is cached for two seconds. A caller without the right gets 403 only if
+Tokens are cached by their hash only. A grant is cached for ten seconds. If the API server is away
+or slow, the grant stays valid until it is thirty seconds old. A refusal is cached for two seconds.
+A caller without the right gets 403 only if
 they may read the set; others get 404 and learn nothing.
 """
 
@@ -61,22 +61,27 @@ class User(msgspec.Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] | None = None
 
 
-class _TokenStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
+    """The answer to a review, of a token or of a right."""
+
     authenticated: bool = False
     user: User = User()
     audiences: tuple[str, ...] | None = None
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+async def _review(api: port.Api, path: str, kind: str, spec: dict[str, object]) -> _Status:
+    body = {
+        "apiVersion": path.removeprefix("/apis/").rpartition("/")[0],
+        "kind": kind,
+        "spec": spec,
+    }
+    answer = await api.request("POST", path, body, timeout_seconds=_REVIEW_SECONDS)
+    return msgspec.json.decode(answer, type=_Review).status
 
 
 class Attributes(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,12 +103,10 @@ async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> Use
     spec: dict[str, object] = {"token": token}
     if audiences:
         spec["audiences"] = audiences
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     try:
-        answer = await api.request("POST", _TOKENS_PATH, body, timeout_seconds=_REVIEW_SECONDS)
+        status = await _review(api, _TOKENS_PATH, "TokenReview", spec)
     except kube_errors.Invalid:
         return None
-    status = msgspec.json.decode(answer, type=_TokenReview).status
     if not status.authenticated or not status.user.username:
         return None
     if audiences and not set(audiences) & set(status.audiences or ()):
@@ -113,16 +116,14 @@ async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> Use
 
 async def _may(api: port.Api, user: User, wanted: Attributes) -> bool:
     """Whether the user may do this. Raises ``kube.errors.ApiError``."""
-    spec = {
+    spec: dict[str, object] = {
         "user": user.username,
         "uid": user.uid,
         "groups": user.groups or (),
         "extra": user.extra or {},
         "resourceAttributes": wanted,
     }
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answer = await api.request("POST", _RIGHTS_PATH, body, timeout_seconds=_REVIEW_SECONDS)
-    return msgspec.json.decode(answer, type=_AccessReview).status.allowed
+    return (await _review(api, _RIGHTS_PATH, "SubjectAccessReview", spec)).allowed
 
 
 # -- cached callers and rights ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ problem with status 500 and one line in the log, without the request's content.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import re
 import secrets
@@ -40,6 +41,9 @@ _BODY_SECONDS = 30.0
 _SHORT_BYTES = 1_024
 #: How long a user of the dashboard waits for a connection to the API server.
 _PLACE_SECONDS = 10.0
+#: A lookup of a metric costs more than counting.
+_count_of = functools.cache(telemetry.http_requests_total.labels)
+_seconds_of = functools.cache(telemetry.http_seconds.labels)
 
 
 class Application:
@@ -55,12 +59,10 @@ class Application:
         )
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
-        self._metrics: dict[tuple[str, int], Any] = {}
-        self._seconds: dict[str, Any] = {}
 
     def refusal(self, status: int, message: str) -> HttpResponse:
         """Return the answer to something that is not a valid request."""
-        self._count("none", status)
+        _count_of("none", str(status)).inc()
         return problems.response(problems.of_status(status, message), self._new_id())
 
     async def __call__(self, request: HttpRequest) -> HttpResponse | None:
@@ -85,8 +87,8 @@ class Application:
                 response = problems.response(problem, request_id)
             status = 200 if response is None else response.status
         finally:
-            self._count(name, status)
-            self._observe(name, loop.time() - began)
+            _count_of(name, str(status)).inc()
+            _seconds_of(name).observe(loop.time() - began)
         telemetry.logger.debug("answered", operation=name, status=status, request=request_id)
         return response
 
@@ -237,22 +239,6 @@ class Application:
             "request failed", operation=operation, request=request_id, exc_info=error
         )
         return OperationProblem("InternalError", "the API failed; its log names this request")
-
-    # -- metrics -------------------------------------------------------------------------------
-
-    def _count(self, operation: str, status: int) -> None:
-        key = operation, status
-        metric = self._metrics.get(key)
-        if metric is None:
-            metric = telemetry.http_requests_total.labels(operation, str(status))
-            self._metrics[key] = metric
-        metric.inc()
-
-    def _observe(self, operation: str, seconds: float) -> None:
-        metric = self._seconds.get(operation)
-        if metric is None:
-            metric = self._seconds[operation] = telemetry.http_seconds.labels(operation)
-        metric.observe(seconds)
 
 
 def _check_origin(request: HttpRequest) -> None:

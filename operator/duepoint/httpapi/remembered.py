@@ -5,35 +5,28 @@ from __future__ import annotations
 import asyncio
 import collections
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from duepoint.httpapi.problems import OperationProblem
 
 #: The cache keeps this many times fewer negative answers than positive ones.
 _REFUSED_PART = 10
-#: How long a request waits for the renewal of a stale yes, and the time between attempts while the
-#: server is away.
+#: How long a request waits for the renewal of a stale yes, and how long the stale yes then counts
+#: as fresh: the server is away, and need not be asked for each request.
 _PATIENCE_SECONDS = 1.0
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 FoundT = TypeVar("FoundT")
 
 
+@dataclass(slots=True)
 class _Answer(Generic[FoundT]):
-    """An answer, with when to renew it, until when it is fresh, and until when it is usable.
+    """An answer; until when it is fresh, and until when it is usable, on the loop's clock."""
 
-    The three are instants on the loop's clock.
-    """
-
-    __slots__ = ("found", "holds_until", "renewed_from", "stands_until")
-
-    def __init__(
-        self, found: FoundT, renewed_from: float, holds_until: float, stands_until: float
-    ) -> None:
-        self.found = found
-        self.renewed_from = renewed_from
-        self.holds_until = holds_until
-        self.stands_until = stands_until
+    found: FoundT
+    fresh_until: float
+    stands_until: float
 
 
 class Remembered(Generic[KeyT, FoundT]):
@@ -44,18 +37,16 @@ class Remembered(Generic[KeyT, FoundT]):
             cached, in a part of their own: requests for made-up things evict no yes.
         yes: seconds for which a yes is fresh.
         no: seconds for which a no is fresh.
-        stands: seconds for which a yes stays usable while its renewal fails or is slow. If set, a
-            yes is renewed in the background from half of ``yes`` on. A no replaces it at once.
+        stands: seconds for which a yes stays usable while its renewal fails or is slow. A no
+            replaces it at once.
     """
 
     def __init__(self, most: int, *, yes: float, no: float, stands: float = 0.0) -> None:
         self._most = most
         self._seconds = yes, no, max(yes, stands)
-        self._renewed = yes / 2 if stands else yes
         self._yes: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
         self._no: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
-        #: Requests in flight, and since when.
-        self._asked: dict[KeyT, tuple[asyncio.Task[FoundT], float]] = {}
+        self._asked: dict[KeyT, asyncio.Task[FoundT]] = {}
 
     def former(self, key: KeyT) -> FoundT | None:
         """Return the newest yes, however old."""
@@ -64,48 +55,38 @@ class Remembered(Generic[KeyT, FoundT]):
 
     async def find(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
         """Return the answer from the cache or from ``ask``, whose errors are not cached."""
-        now = asyncio.get_running_loop().time()
-        answer = self._yes.get(key) or self._no.get(key)
-        if answer is not None and now < answer.renewed_from:
+        loop = asyncio.get_running_loop()
+        answer, now = self._yes.get(key) or self._no.get(key), loop.time()
+        if answer is not None and now < answer.fresh_until:
             return answer.found
-        task, began = self._asked.get(key) or self._begin(key, ask, now)
+        if (task := self._asked.get(key)) is None:
+            task = self._asked[key] = loop.create_task(self._ask(key, ask))
+            task.add_done_callback(lambda task: self._forget(key, task))
         if answer is None or now >= answer.stands_until:
             return await asyncio.shield(task)
-        if now < answer.holds_until:
-            return answer.found
-        await asyncio.wait({task}, timeout=max(0.0, began + _PATIENCE_SECONDS - now))
-        if not task.done() or task.cancelled() or isinstance(task.exception(), OperationProblem):
-            return answer.found
-        return task.result()
+        await asyncio.wait({task}, timeout=_PATIENCE_SECONDS)
+        if (
+            task.done()
+            and not task.cancelled()
+            and not isinstance(task.exception(), OperationProblem)
+        ):
+            return task.result()
+        answer.fresh_until = min(loop.time() + _PATIENCE_SECONDS, answer.stands_until)
+        return answer.found
 
-    def _begin(
-        self, key: KeyT, ask: Callable[[], Awaitable[FoundT]], now: float
-    ) -> tuple[asyncio.Task[FoundT], float]:
-        task = asyncio.get_running_loop().create_task(self._ask(key, ask))
-        question = self._asked[key] = task, now
-
-        def ended(task: asyncio.Task[FoundT]) -> None:
-            del self._asked[key]
-            _ = task.cancelled() or task.exception()  # else asyncio would log it, if nobody waits
-
-        task.add_done_callback(ended)
-        return question
+    def _forget(self, key: KeyT, task: asyncio.Task[FoundT]) -> None:
+        del self._asked[key]
+        _ = task.cancelled() or task.exception()  # else asyncio would log it, if nobody waits
 
     async def _ask(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
-        loop = asyncio.get_running_loop()
-        try:
-            found = await ask()
-        except OperationProblem:
-            if (known := self._yes.get(key)) is not None:
-                known.renewed_from = min(loop.time() + _PATIENCE_SECONDS, known.stands_until)
-            raise
-        now, (yes, no, stands) = loop.time(), self._seconds
+        found = await ask()
+        now, (yes, no, stands) = asyncio.get_running_loop().time(), self._seconds
         if found:
             kept, other, most = self._yes, self._no, self._most
-            answer = _Answer(found, now + self._renewed, now + yes, now + stands)
+            answer = _Answer(found, now + yes, now + stands)
         else:
             kept, other, most = self._no, self._yes, max(1, self._most // _REFUSED_PART)
-            answer = _Answer(found, now + no, now + no, now + no)
+            answer = _Answer(found, now + no, now + no)
         other.pop(key, None)
         kept[key] = answer
         kept.move_to_end(key)

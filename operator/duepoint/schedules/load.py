@@ -14,9 +14,11 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
-from duepoint.expressions import descriptors, timezones
+from duepoint.expressions import descriptors, expression, timezones
+from duepoint.model.answers import Count
+from duepoint.model.vocabulary import Fields, Time
 from duepoint.schedules import slots
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -54,32 +56,34 @@ class AlikeSchedules:
         return ", ".join(self.texts)
 
 
-@dataclass(slots=True)
-class ExpressionLoad:
-    """The slots in one minute of all Schedules with one expression and zone, with any jitter.
+class ExpressionLoad(Fields, kw_only=True):
+    """The slots in one minute of all Schedules with one expression and zone, with any jitter."""
 
-    Attributes:
-        slots: how many in this minute; a jitter makes it a fraction.
-        schedules: the number of these Schedules.
-        such: names of some of them.
-    """
-
-    text: str
+    schedule: str
     time_zone: str
-    slots: float = 0.0
-    schedules: int = 0
-    such: list[str] = field(default_factory=list)
+    slots: Annotated[float, "in this minute; a jitter makes it a fraction"]
+    schedules: Annotated[Count, "with this expression and zone"]
+    such: Annotated[tuple[str, ...], "names of some of them"]
 
-    @property
-    def row(self) -> dict[str, Any]:
-        """The same as JSON, for the command line and the dashboard."""
-        return {
-            "schedule": self.text,
-            "timeZone": self.time_zone,
-            "slots": round(self.slots, 2),
-            "schedules": self.schedules,
-            "such": self.such,
-        }
+
+class MinuteLoad(Fields, kw_only=True):
+    """One of the worst minutes."""
+
+    time: Time
+    slots: float
+    alike: Annotated[Count, "other minutes with the same load and Schedules"]
+    inside: Annotated[tuple[ExpressionLoad, ...], "largest first"]
+
+
+class HourLoad(Fields, kw_only=True):
+    """An hour of the day, in a zone; one that comes twice, when clocks are set back, is one."""
+
+    day: Annotated[str, "such as Mon 2026-03-02"]
+    hour: Count
+    begin: Time
+    runs: Count
+    peak: Annotated[float, "slots of the worst minute"]
+    peak_time: Time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,13 +107,12 @@ class Forecast:
     def runs(self) -> float:
         return sum(self.minutes)
 
-    @property
-    def peak(self) -> int:
-        """The first of the minutes with the most slots."""
-        return max(range(len(self.minutes)), key=self.minutes.__getitem__)
-
     def at_us(self, minute: int) -> int:
         return self.from_us + minute * MINUTE_US
+
+    def time(self, minute: int) -> str:
+        """Return the beginning of a minute as RFC 3339."""
+        return expression.utc_text(self.at_us(minute))
 
     def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
         """Return the groups with slots in a minute, with their number of slots, largest first."""
@@ -120,16 +123,64 @@ class Forecast:
                 found.append((group.shape[index][1] * group.count, group))
         return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
 
-    def expressions(self, minute: int) -> list[ExpressionLoad]:
+    def expressions(self, minute: int) -> tuple[ExpressionLoad, ...]:
         """Return the load of a minute by expression and zone, largest first."""
-        found: dict[tuple[str, str], ExpressionLoad] = {}
+        by_text: dict[tuple[str, str], list[tuple[float, AlikeSchedules]]] = {}
         for slots_there, group in self.inside(minute):
-            key = group.text, group.time_zone
-            known = found.setdefault(key, ExpressionLoad(*key))
-            known.slots += slots_there
-            known.schedules += group.count
-            known.such = (known.such + group.names)[:_SUCH]
-        return sorted(found.values(), key=lambda each: (-each.slots, each.text, each.time_zone))
+            by_text.setdefault((group.text, group.time_zone), []).append((slots_there, group))
+        found = (
+            ExpressionLoad(
+                schedule=text,
+                time_zone=zone,
+                slots=round(sum(slots_there for slots_there, _ in pairs), 2),
+                schedules=sum(group.count for _, group in pairs),
+                such=tuple(name for _, group in pairs for name in group.names)[:_SUCH],
+            )
+            for (text, zone), pairs in by_text.items()
+        )
+        return tuple(sorted(found, key=lambda each: (-each.slots, each.schedule, each.time_zone)))
+
+    def worst(self, most: int) -> list[MinuteLoad]:
+        """Return the worst minutes; those that are alike count as one.
+
+        Minutes are alike if they have the same load at the same minute of an hour.
+        """
+        places: dict[tuple[int, int], list[int]] = {}
+        for minute, slots_there in enumerate(self.minutes):
+            if slots_there:
+                place = -round(slots_there), self.at_us(minute) // MINUTE_US % 60
+                places.setdefault(place, []).append(minute)
+        return [
+            MinuteLoad(
+                time=self.time(found[0]),
+                slots=round(self.minutes[found[0]], 2),
+                alike=len(found) - 1,
+                inside=self.expressions(found[0]),
+            )
+            for _, found in sorted(places.items())[:most]
+        ]
+
+    def hours(self, zone: str) -> list[HourLoad]:
+        """Return the hours in the local time of a zone, oldest first."""
+        clock = timezones.load(zone)
+        found: dict[tuple[int, int], list[int]] = {}
+        for minute in range(len(self.minutes)):
+            second = self.at_us(minute) // 1_000_000
+            day, rest = divmod(second + clock.offset_at(second), 86_400)
+            found.setdefault((day, rest // 3_600), []).append(minute)
+        return [self._hour(day, hour, each) for (day, hour), each in sorted(found.items())]
+
+    def _hour(self, day: int, hour: int, minutes: Sequence[int]) -> HourLoad:
+        date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
+        worst = max(minutes, key=self.minutes.__getitem__)
+        return HourLoad(
+            day=f"{date:%a} {date.isoformat()}",
+            hour=hour,
+            begin=self.time(minutes[0]),
+            runs=round(sum(self.minutes[minute] for minute in minutes)),
+            peak=round(self.minutes[worst], 2),
+            peak_time=self.time(worst),
+        )
 
 
 def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:
@@ -254,52 +305,3 @@ def spread(shape: Shape, over: int, minutes: int) -> Shape:
             if minute < minutes:
                 found[minute] = found.get(minute, 0.0) + count / room
     return sorted(found.items())
-
-
-# -- by the hour -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """The load of one hour.
-
-    Attributes:
-        day: such as ``Mon 2026-03-02``, in local time.
-        first: number of its first minute.
-        peak: slots in its busiest minute.
-        worst: number of its busiest minute.
-    """
-
-    day: str
-    hour: int
-    first: int
-    runs: float
-    peak: float
-    worst: int
-
-
-def hours(known: Forecast, zone: str) -> list[Hour]:
-    """Return the hours of the forecast in the local time of a zone, oldest first.
-
-    An hour that comes twice, when clocks are set back, is one entry.
-    """
-    clock = timezones.load(zone)
-    found: dict[tuple[int, int], list[int]] = {}
-    for minute in range(len(known.minutes)):
-        second = known.at_us(minute) // 1_000_000
-        day, rest = divmod(second + clock.offset_at(second), 86_400)
-        found.setdefault((day, rest // 3_600), []).append(minute)
-    return [_hour(known, day, hour, each) for (day, hour), each in sorted(found.items())]
-
-
-def _hour(known: Forecast, day: int, hour: int, minutes: Sequence[int]) -> Hour:
-    date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
-    worst = max(minutes, key=known.minutes.__getitem__)
-    return Hour(
-        day=f"{date:%a} {date.isoformat()}",
-        hour=hour,
-        first=minutes[0],
-        runs=sum(known.minutes[minute] for minute in minutes),
-        peak=known.minutes[worst],
-        worst=worst,
-    )

@@ -8,11 +8,10 @@ time, a bounded number waits, and each result is cached for its caller for a whi
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from duepoint import errors
 from duepoint.expressions import timezones
-from duepoint.httpapi import views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.dashboard import objects
 from duepoint.httpapi.problems import OperationProblem
@@ -26,39 +25,20 @@ MOST_DAYS: Final = 14
 USUAL_DAYS: Final = 7
 _DAY_MINUTES: Final = 1_440
 _WORST: Final = 5
-_INSIDE: Final = 5
 _MOST_WAITING: Final = 8
-
-
-class ForecastHour(Fields, kw_only=True):
-    """An hour of the day, in the time zone that was asked for."""
-
-    day: str
-    hour: Count
-    runs: Count
-    peak: Annotated[float, "slots of the worst minute"]
-    peak_time: Time | None
-
-
-class ForecastMinute(Fields, kw_only=True):
-    """One of the worst minutes."""
-
-    time: Time | None
-    slots: float
-    inside: Annotated[tuple[Any, ...], "expressions with most slots in this minute"]
 
 
 class Forecast(Fields, kw_only=True):
     """The load of the coming days."""
 
-    from_time: Time | None
+    from_time: Time
     time_zone: str
     schedules: Annotated[Count, "that were counted"]
     suspended: Annotated[Count, "of these, without a slot because they are suspended"]
     unread: Annotated[Count, "whose spec this version cannot read"]
     runs: Count
-    hours: tuple[ForecastHour, ...]
-    worst: tuple[ForecastMinute, ...]
+    hours: tuple[load.HourLoad, ...]
+    worst: tuple[load.MinuteLoad, ...]
 
 
 async def forecast(call: Call) -> HttpResponse:
@@ -108,40 +88,12 @@ class _Counting:
     def shown(self, zone: str) -> Forecast:
         known = self._builder.made()
         return Forecast(
-            from_time=views.time(known.from_us),
+            from_time=known.time(0),
             time_zone=zone,
             schedules=known.schedules,
             suspended=known.suspended,
             unread=self._unread,
             runs=round(known.runs),
-            hours=tuple(
-                ForecastHour(
-                    day=hour.day,
-                    hour=hour.hour,
-                    runs=round(hour.runs),
-                    peak=round(hour.peak, 2),
-                    peak_time=views.time(known.at_us(hour.worst)),
-                )
-                for hour in load.hours(known, zone)
-            ),
-            worst=tuple(_minute(known, minute) for minute in _worst(known)),
+            hours=tuple(known.hours(zone)),
+            worst=tuple(known.worst(_WORST)),
         )
-
-
-def _worst(known: load.Forecast) -> list[int]:
-    """Return the worst minutes, at most one of each hour."""
-    found: dict[int, int] = {}
-    for minute, count in enumerate(known.minutes):
-        hour = known.at_us(minute) // (60 * load.MINUTE_US)
-        if count and count > known.minutes[found.setdefault(hour, minute)]:
-            found[hour] = minute
-    listed = sorted(found.values(), key=lambda minute: (-known.minutes[minute], minute))
-    return [minute for minute in listed[:_WORST] if known.minutes[minute]]
-
-
-def _minute(known: load.Forecast, minute: int) -> ForecastMinute:
-    return ForecastMinute(
-        time=views.time(known.at_us(minute)),
-        slots=round(known.minutes[minute], 2),
-        inside=tuple(each.row for each in known.expressions(minute)[:_INSIDE]),
-    )

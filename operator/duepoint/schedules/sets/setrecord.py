@@ -34,7 +34,7 @@ class UnknownSetRecord(ValueError):
     """The bytes are not a record that this version can read, or not signed with our key."""
 
 
-class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
+class SetRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One set.
 
     Attributes:
@@ -64,65 +64,29 @@ class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    format: int
-    uid: str
-    generation: int
-    state: SetState
-    spread: int
-    target: str
-    settings: setspec.SetSettings
-    is_managed: bool = False
-
-
-_FORMAT = 1
 _MAC_LENGTH = 16
-_decoder = msgspec.msgpack.Decoder(_Stored)
+_decoder = msgspec.msgpack.Decoder(SetRecord)
 
 
 def pack(record: SetRecord, mac: Mac) -> bytes:
     """Return the value to store under ``record.place``."""
-    content = msgspec.msgpack.encode(
-        _Stored(
-            format=_FORMAT,
-            uid=record.uid,
-            generation=record.generation,
-            state=record.state,
-            spread=record.spread,
-            target=record.target,
-            settings=record.settings,
-            is_managed=record.is_managed,
-        )
-    )
-    return _signature(record.namespace, record.name, content, mac) + content
+    content = msgspec.msgpack.encode(record)
+    return _signature(record.place, content, mac) + content
 
 
 def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
     """Return the record stored under a place; raises UnknownSetRecord."""
-    namespace, _, name = place.partition("/")
     signature, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
-    if not hmac.compare_digest(signature, _signature(namespace, name, content, mac)):
+    if not hmac.compare_digest(signature, _signature(place, content, mac)):
         raise UnknownSetRecord(f"the record of the ScheduleSet {place} was signed with another key")
     try:
-        stored = _decoder.decode(content)
+        return _decoder.decode(content)
     except msgspec.MsgspecError as error:
         raise UnknownSetRecord(f"the record of the ScheduleSet {place} cannot be read") from error
-    if stored.format != _FORMAT:
-        raise UnknownSetRecord(f"the record of the ScheduleSet {place} is of another format")
-    return SetRecord(
-        namespace=namespace,
-        name=name,
-        uid=stored.uid,
-        generation=stored.generation,
-        state=stored.state,
-        spread=stored.spread,
-        target=stored.target,
-        settings=stored.settings,
-        is_managed=stored.is_managed,
-    )
 
 
-def _signature(namespace: str, name: str, content: bytes, mac: Mac) -> bytes:
+def _signature(place: str, content: bytes, mac: Mac) -> bytes:
+    namespace, _, name = place.partition("/")
     return mac(namespace, f"scheduleset {name}\n".encode() + content)[:_MAC_LENGTH]
 
 

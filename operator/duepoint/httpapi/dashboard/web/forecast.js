@@ -85,7 +85,7 @@ class ForecastPage extends Polled {
 
   worst(found) {
     return h("ol", { class: "plainlist" }, found.worst.map((minute) => h("li", {},
-      h("strong", {}, `${amount(minute.slots)} slots`), ` at ${when(minute.time, found.timeZone)}`,
+      h("strong", {}, `${amount(minute.slots)} slots`), ` at ${when(minute.time, found.timeZone)}${minute.alike ? `, and in ${number(minute.alike)} minutes like it` : ""}`,
       h("ul", {}, minute.inside.map((each) => h("li", {},
         h("code", {}, each.schedule), ` (${each.timeZone}): ${amount(each.slots)} of `,
         each.such.map((name, place) => [place ? ", " : "", h("a", { href: `#/schedule/${name.split("/").map(encodeURIComponent).join("/")}` }, name)]),
