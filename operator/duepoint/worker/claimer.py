@@ -218,7 +218,6 @@ class Claimer:
 
         Raises TryLater if the queue is away as a whole.
         """
-        await faults.reach(FaultPoint.BEFORE_CLAIM)
         claim = functools.partial(
             self._queue.claims.claim,
             worker=self._worker,

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint import errors, faults, telemetry
+from duepoint import errors, telemetry
 from duepoint.delayqueue import activeruns, messages, overlaps
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.delayqueue.overlaps import Facts, Verdict
-from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
@@ -208,9 +207,7 @@ class Question:
         facts = Facts(over=over, checked=not self._job)
         for _ in range(_ROUNDS):
             request = self._request(facts)
-            await faults.reach(FaultPoint.BEFORE_ADMISSION)
             answer = await self._queue.concurrency.admit(self._settler.claim, request)
-            await faults.reach(FaultPoint.AFTER_ADMISSION)
             match answer.verdict:
                 case Verdict.IN:
                     message = f"the slot of {times.time_text(self._attempt.slot_us)} took its place"

@@ -243,7 +243,6 @@ class Firer:
         """Settle what has ended; release the rest, due at once for another worker."""
         try:
             await settler.finish()
-            await faults.reach(FaultPoint.BEFORE_RELEASE)
             await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
@@ -265,9 +264,7 @@ class Firer:
 
     async def _split(self, work: _Work) -> set[bytes]:
         """Move the split chains on; return the points that this claim no longer holds."""
-        await faults.reach(FaultPoint.BEFORE_SPLIT)
         lost = await work.settler.split(work.plan.splits)
-        await faults.reach(FaultPoint.AFTER_SPLIT)
         return set(lost)
 
     # -- requests --------------------------------------------------------------------------------

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
-from duepoint import errors, faults
+from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
-from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
@@ -58,13 +57,11 @@ class Handover:
         for script in _scripts(batches):
             if settler.lost:
                 break  # this worker no longer holds its points
-            await faults.reach(FaultPoint.BEFORE_ENTRIES)
             if self._queue.settlements.settles_entries:
                 refused += await self._deliver(settler, script)
             else:
                 for batch in script:
                     refused += await self._append_first(settler, batch)
-            await faults.reach(FaultPoint.AFTER_ENTRIES)
         return refused
 
     async def append_one(
@@ -74,7 +71,6 @@ class Handover:
         row, now_us = targets.Firings.of(firing), settler.now_us()
         entries = self._streams.entries(row, [attempt.point.member])
         answer: outcomes.Outcome
-        await faults.reach(FaultPoint.BEFORE_ENTRIES)
         if not self._queue.settlements.settles_entries:
             ids = await self._ids(settler, entries)
             if settler.lost:
@@ -93,7 +89,6 @@ class Handover:
             if handed is None or isinstance(handed, messages.DeliveryResult):
                 return self._handed(settler, attempt, firing, answer, handed)
             answer = _answer_of(handed)
-        await faults.reach(FaultPoint.AFTER_ENTRIES)
         targets.count(firing.namespace, firing.action, answer)
         return self._results.record(settler, attempt, firing, answer, now_us)
 

@@ -12,13 +12,12 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 
-from duepoint import errors, faults, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
-from duepoint.faults import FaultPoint
 
 #: Interval of the keepalive, which also detects a half-open socket.
 BEAT_SECONDS = 10.0
@@ -88,7 +87,6 @@ class Keepalive:
 
     async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
         troubles = "; ".join(f"{part}: {text}" for part, text in self._health.troubles().items())
-        await faults.reach(FaultPoint.BEFORE_BEAT)
         beat = await self._queue.membership.beat(self._worker, trouble=troubles)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):

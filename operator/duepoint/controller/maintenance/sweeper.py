@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from duepoint import errors, faults, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller import plan
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.faults import FaultPoint
 from duepoint.schedules.definition import Definition
 
 PART = "sweep"
@@ -82,11 +81,9 @@ class Sweeps:
     async def _walk(self, shard: messages.ShardId) -> None:
         clock = self._term.clock
         began = clock.monotonic()
-        await faults.reach(FaultPoint.BEFORE_SWEEP)
         async for swept in self._term.queue.sweeper.sweep(
             shard, self._term.epoch, due_of=self._due_us
         ):
-            await faults.reach(FaultPoint.AFTER_SWEEP)
             if swept.armed:
                 telemetry.logger.warning(
                     "lost chains are armed again", shard=shard, count=swept.armed

@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint import errors, faults
+from duepoint import errors
 from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
@@ -41,7 +41,6 @@ from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
-from duepoint.faults import FaultPoint
 from duepoint.kube import jobs, port, schedules
 from duepoint.runs import progress as courses
 from duepoint.runs.run import RunEvent, RunState
@@ -405,11 +404,9 @@ class ScheduleRuns:
             ]
             record = self._outcomes.placed(run.seen.uid, known), courses.pack(run.course)
             try:
-                await faults.reach(FaultPoint.BEFORE_RUNS_ENQUEUED)
                 await self._term.queue.occurrences.enqueue_many(
                     known, wanted_points, self._term.epoch, ledger=record
                 )
-                await faults.reach(FaultPoint.AFTER_RUNS_ENQUEUED)
             except (errors.TryLater, errors.WorldChanged):
                 run.is_doubtful = True
                 raise
@@ -440,7 +437,6 @@ class ScheduleRuns:
 
     async def _withdraw(self, known: Definition, held: StoredOccurrence) -> bool:
         """Remove a slot from the queue; return whether it was waiting, unclaimed by any worker."""
-        await faults.reach(FaultPoint.BEFORE_RUN_WITHDRAWN)
         point = points.manual(known.id, held.slot_us, held.record.run_uid, held.kind)
         armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
         return armed is messages.Armed.APPLIED

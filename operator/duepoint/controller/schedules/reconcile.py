@@ -20,7 +20,7 @@ from dataclasses import replace
 import msgspec
 import structlog
 
-from duepoint import errors, faults, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import dryruns, fingerprints
@@ -32,7 +32,6 @@ from duepoint.controller.workqueue import AGAIN
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.messages import Armed
-from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
@@ -159,7 +158,6 @@ class Reconciler:
         if task.went_back:
             self._forget(seen.uid)
             others.reporter.adopt(seen)  # the reporter may have forgotten it meanwhile
-        await faults.reach(FaultPoint.AFTER_SCHEDULE_READ)
 
         # Do not retry a generation that this leader or a former one has refused.
         status = self._status(seen)
@@ -467,19 +465,15 @@ class Reconciler:
     ) -> list[Armed]:
         """Store these plans, each of which has an arming; return the queue's answers."""
         wanted = [(made.arming, one.blob) for made, one in plans if made.arming is not None]
-        await faults.reach(FaultPoint.BEFORE_DEFINITIONS_STORED)
         answers = await self._term.queue.writer.upsert(wanted, self._term.epoch)
-        await faults.reach(FaultPoint.AFTER_DEFINITIONS_STORED)
         return list(answers)
 
     async def _remove_definition(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
-        await faults.reach(FaultPoint.BEFORE_DEFINITION_REMOVED)
         await self._term.queue.writer.remove(
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
-        await faults.reach(FaultPoint.AFTER_DEFINITION_REMOVED)
 
     async def _ask_for_check(self, known: Definition) -> bool:
         """Ask a worker to check the Secrets; False if the queue has lost the definition again."""

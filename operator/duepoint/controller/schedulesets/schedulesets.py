@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import errors, faults, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
@@ -37,7 +37,6 @@ from duepoint.controller.status import writer
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import conditions
@@ -338,7 +337,6 @@ class ScheduleSets:
         """Remove some members; after the last ones, release the object and read a namesake."""
         uid, clock = record.uid, self._term.clock
         began = clock.monotonic()
-        await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
         try:
             done = await self._term.queue.set_removals.step(
                 record, self._term.epoch, most=STEP_MEMBERS
@@ -347,7 +345,6 @@ class ScheduleSets:
             await self._term.queue.layouts.read()
             return _MOVING_SECONDS
         took = clock.monotonic() - began
-        await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
         state = self._states.get(uid)
         if state is not None and (former := state.status.deletion) is not None:
             state.status.deletion = msgspec.structs.replace(

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import msgspec
 
-from duepoint import errors, faults, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Runs
 from duepoint.controller.term import TermContext
-from duepoint.faults import FaultPoint
 from duepoint.kube import times
 from duepoint.schedules import actions, conditions
 from duepoint.schedules import definition as definitions
@@ -91,9 +90,7 @@ class SetReconciler:
                 settings=spec.settings,
                 is_managed=spec.is_managed,
             )
-            await faults.reach(FaultPoint.BEFORE_SET_STORED)
             await queue.sets.store(record, spec.blob, self._term.epoch)
-            await faults.reach(FaultPoint.AFTER_SET_STORED)
             status.target = spec.action.target.text
             answer = setstatus.ready(spec)
             if pending:

@@ -26,13 +26,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from duepoint import errors, faults, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger as ledgers
 from duepoint.delayqueue import messages, sharding
-from duepoint.faults import FaultPoint
 from duepoint.runs import run as runs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent
@@ -158,8 +157,6 @@ class Outcomes:
             await self._store_uncertain()
             entries = await self._ledger.read_outcomes(shards=shards, count=_BATCH)
             self._store_lost()
-            if entries:
-                await faults.reach(FaultPoint.AFTER_OUTCOMES_READ)
             for shard, listed in itertools.groupby(entries, key=lambda entry: entry.shard):
                 await self._take(shard, list(listed))
             given = collections.Counter(entry.shard for entry in entries)
@@ -272,9 +269,7 @@ class Outcomes:
         for name in packed:
             self._places.setdefault(name, set()).add(shard)
             self._unneeded.pop(name, None)
-        await faults.reach(FaultPoint.BEFORE_OUTCOMES_COUNTED)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
-        await faults.reach(FaultPoint.AFTER_OUTCOMES_COUNTED)
         for name in packed:
             if older := self._places[name] - {shard}:
                 self._unneeded.setdefault(name, set()).update(older)
