@@ -29,7 +29,6 @@ from duepoint.httpapi import (
     openapi,
     operations,
     problems,
-    views,
 )
 from duepoint.httpapi.dashboard import files
 from duepoint.httpapi.problems import OperationProblem
@@ -52,8 +51,8 @@ class Application:
     def __init__(self, shared: calls.Shared) -> None:
         self._shared = shared
         has_dashboard = shared.users is not None
-        self._files = files.WebFiles() if has_dashboard else None
-        self._document = msgspec.json.encode(openapi.document(dashboard=has_dashboard))
+        document = msgspec.json.encode(openapi.document(dashboard=has_dashboard))
+        self._files = files.WebFiles(document, has_dashboard=has_dashboard)
         self._routes = operations.Routes(
             (*operations.OPERATIONS, *(operations.PAGES if has_dashboard else ()))
         )
@@ -74,9 +73,7 @@ class Application:
             response: HttpResponse | None
             try:
                 path, _, query = request.target.partition("?")
-                if path == "/openapi.json":
-                    response = self._describe(request)
-                elif (file := self._file(request, path)) is not None:
+                if (file := self._files.answer(request, path)) is not None:
                     name, response = "file", file
                 else:
                     route = self._routes.find(request.method, path)
@@ -94,15 +91,6 @@ class Application:
 
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
-
-    def _file(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        return None if self._files is None else self._files.answer(request, path)
-
-    def _describe(self, request: HttpRequest) -> HttpResponse:
-        if request.method not in ("GET", "HEAD"):
-            headers = (("Allow", "GET, HEAD"),)
-            raise OperationProblem("MethodNotAllowed", "GET it", headers=headers)
-        return views.json_text(200, self._document)
 
     async def _carry_out(
         self, request: HttpRequest, request_id: str, route: operations.ApiRoute, query: str

@@ -41,10 +41,6 @@ def json(status: int, value: object, headers: Headers = ()) -> HttpResponse:
     return HttpResponse(status, (_JSON, *headers), _encoder.encode(value))
 
 
-def json_text(status: int, text: bytes, headers: Headers = ()) -> HttpResponse:
-    return HttpResponse(status, (_JSON, *headers), text)
-
-
 # -- members ---------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Serves the files of the dashboard's pages.
+"""Serves the files of the dashboard's pages, and the OpenAPI document.
 
 Everything that a page needs comes from here: the Content-Security-Policy allows no script, style or
 request of another origin, no inline script or style, and no frame around the page. Browsers
@@ -22,6 +22,7 @@ INDEX: Final = "index.html"
 TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
+    "json": "application/json",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
@@ -50,54 +51,45 @@ class WebFile(NamedTuple):
 
 
 class WebFiles:
-    """The files by name."""
+    """The files by path: the OpenAPI document, and those of the dashboard if there is one."""
 
-    def __init__(self) -> None:
-        folder = resources.files(_PACKAGE) / _FOLDER
-        self.by_name = {
-            entry.name: _read(entry.name, entry.read_bytes())
-            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-            if entry.name.rpartition(".")[2] in TYPES
-        }
+    def __init__(self, document: bytes, *, has_dashboard: bool) -> None:
+        self._by_path = {"/openapi.json": _file("json", document)}
+        self._redirected = ("/", PREFIX[:-1]) if has_dashboard else ()
+        if has_dashboard:
+            for entry in (resources.files(_PACKAGE) / _FOLDER).iterdir():
+                if (kind := entry.name.rpartition(".")[2]) in TYPES:
+                    self._by_path[PREFIX + entry.name] = _file(kind, entry.read_bytes())
+            self._by_path[PREFIX] = self._by_path[PREFIX + INDEX]
 
     def answer(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        """Return the file of a path; None if the path is not one of the dashboard's.
+        """Return the file of a path; None if the path is not one of a file.
 
         Raises:
             OperationProblem: NotFound, MethodNotAllowed.
         """
-        if path in ("/", PREFIX[:-1]):
-            self._check_method(request)
-            # Relative to the requested path: a proxy may have cut off a prefix.
-            target = PREFIX[1:]
-            return HttpResponse(302, (("Location", target), ("Cache-Control", "no-store")))
-        if not path.startswith(PREFIX):
+        found, is_redirected = self._by_path.get(path), path in self._redirected
+        if found is None and not is_redirected and not path.startswith(PREFIX):
             return None
-        self._check_method(request)
-        found = self.by_name.get(path.removeprefix(PREFIX) or INDEX)
-        if found is None:
-            raise OperationProblem("NotFound", "the dashboard has no such file")
-        if found.tag in _tags(request.headers.get("if-none-match", "")):
-            return HttpResponse(304, found.headers)
-        return HttpResponse(200, found.headers, found.body)
-
-    @staticmethod
-    def _check_method(request: HttpRequest) -> None:
         if request.method not in ("GET", "HEAD"):
             headers = (("Allow", "GET, HEAD"),)
             raise OperationProblem("MethodNotAllowed", "GET it", headers=headers)
+        if is_redirected:  # relative to the requested path: a proxy may have cut off a prefix
+            return HttpResponse(302, (("Location", PREFIX[1:]), ("Cache-Control", "no-store")))
+        if found is None:
+            raise OperationProblem("NotFound", "the dashboard has no such file")
+        known = request.headers.get("if-none-match", "").split(",")
+        if found.tag in (each.strip().removeprefix("W/") for each in known):
+            return HttpResponse(304, found.headers)
+        return HttpResponse(200, found.headers, found.body)
 
 
-def _read(name: str, body: bytes) -> WebFile:
+def _file(kind: str, body: bytes) -> WebFile:
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers: Headers = (
-        ("Content-Type", TYPES[name.rpartition(".")[2]]),
+        ("Content-Type", TYPES[kind]),
         ("ETag", tag),
         ("Cache-Control", "no-cache"),
         *_SECURITY,
     )
     return WebFile(body, headers, tag)
-
-
-def _tags(header: str) -> list[str]:
-    return [each.strip().removeprefix("W/") for each in header.split(",")]
