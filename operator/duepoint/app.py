@@ -24,7 +24,7 @@ import uvloop
 
 from duepoint import clock as clocks
 from duepoint import comparedclock, errors, probes, services, settings, telemetry
-from duepoint.delayqueue import circuits, delayqueue, keys, quotas
+from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector
 from duepoint.election import term as terms
 from duepoint.kube import api as kubeapi
@@ -138,8 +138,16 @@ async def working(
     owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
     jobs_api = ownership.OwnJobs(api, owned)
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
+    secrets = references.objects_of(api, clock)
+    #: The ClusterRole that lets a worker read a namespace's Secrets, for messages.
+    reader_role = f"{chosen.installation}-secret-reader"
+    reader = servers.ConnectionReader(secrets, reader_role)
+    cluster_services = endpoints.service_cache(api, clock)
     spans = span_exporter(chosen)
     traces = results.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
+
+    def dialler_for(namespace: str) -> servers.ServerDialler:
+        return servers.ServerDialler(dialler, cluster_services, namespace)
 
     async def before_claims() -> None:
         await watch.before_work()
@@ -149,10 +157,29 @@ async def working(
         if spans is not None:
             stack.push_async_callback(asyncio.to_thread, spans.close)
         stack.push_async_callback(queue.close)
-        webhook = _webhook_target(
-            chosen, api, clock, dialler, audiences=audiences, board=queue.circuits
+        webhook = webhooktarget.WebhookTarget(
+            dialler,
+            cluster_services,
+            webhookcredentials.Vault(
+                secrets,
+                references.tokens_of(api, clock),
+                reader_role=reader_role,
+                is_insecure_allowed="tls" in chosen.webhook_insecure,
+                own_audiences=audiences,
+            ),
+            clock,
+            admission=admission.Admission(
+                clock,
+                places=chosen.concurrency,
+                breaker=admission.CircuitBreaker(queue.circuits, clock),
+            ),
         )
-        stream, kafka = _stream_targets(chosen, clock, dialler, api)
+        stream = streamtarget.StreamTarget(
+            clock,
+            external.ExternalStreams(reader, dialler_for),
+            has_own_streams=has_own_streams(chosen),
+        )
+        kafka = kafkatarget.KafkaTarget(reader, dialler_for, clock)
         for each in (webhook, kafka, stream):
             stack.push_async_callback(each.close)
         job = jobtarget.JobTarget(jobs_api, clock)
@@ -183,33 +210,6 @@ async def working(
         )
 
 
-def _webhook_target(
-    chosen: settings.WorkerSettings,
-    api: kube_port.Api,
-    clock: clocks.Clock,
-    dialler: dialling.Dialler,
-    *,
-    audiences: Callable[[], tuple[str, ...]],
-    board: circuits.Circuits,
-) -> webhooktarget.WebhookTarget:
-    """Return the webhook target, with the circuits of all workers and this worker's limits."""
-    source = webhookcredentials.Vault(
-        references.objects_of(api, clock),
-        references.tokens_of(api, clock),
-        reader_role=_reader_role(chosen),
-        is_insecure_allowed="tls" in chosen.webhook_insecure,
-        own_audiences=audiences,
-    )
-    breaker = admission.CircuitBreaker(board, clock)
-    return webhooktarget.WebhookTarget(
-        dialler,
-        endpoints.service_cache(api, clock),
-        source,
-        clock,
-        admission=admission.Admission(clock, places=chosen.concurrency, breaker=breaker),
-    )
-
-
 _COLLECTOR = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
@@ -234,26 +234,6 @@ def span_exporter(
     return otlp.Exporter(component="worker", instance=chosen.identity)
 
 
-def _stream_targets(
-    chosen: settings.WorkerSettings,
-    clock: clocks.Clock,
-    dialler: dialling.Dialler,
-    api: kube_port.Api,
-) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
-    """Return the stream targets; their servers are our Redis, or named by a Secret."""
-    reader = servers.ConnectionReader(references.objects_of(api, clock), _reader_role(chosen))
-    services = endpoints.service_cache(api, clock)
-
-    def dialler_for(namespace: str) -> servers.ServerDialler:
-        return servers.ServerDialler(dialler, services, namespace)
-
-    elsewhere = external.ExternalStreams(reader, dialler_for)
-    return (
-        streamtarget.StreamTarget(clock, elsewhere, has_own_streams=has_own_streams(chosen)),
-        kafkatarget.KafkaTarget(reader, dialler_for, clock),
-    )
-
-
 def traced_share(environ: Mapping[str, str]) -> float:
     """Return the share of the slots to trace, from OpenTelemetry's own variable."""
     text = environ.get(name := "OTEL_TRACES_SAMPLER_ARG", "1")
@@ -264,11 +244,6 @@ def traced_share(environ: Mapping[str, str]) -> float:
     if not 0 <= share <= 1:
         raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no share; write 0 to 1")
     return share
-
-
-def _reader_role(chosen: settings.WorkerSettings) -> str:
-    """Return the ClusterRole that lets a worker read a namespace's Secrets, for messages."""
-    return f"{chosen.installation}-secret-reader"
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
