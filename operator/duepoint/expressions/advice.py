@@ -14,7 +14,6 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from duepoint.expressions import durations, fields
 
@@ -217,8 +216,6 @@ _ABBREVIATIONS = {
 _LOCAL = {"local", "localtime", "system", "default"}
 _OFFSET = re.compile(r"(?:utc|gmt|etc/utc|etc/gmt)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
 _LONGEST_LOOKED_AT = 40
-#: Shorter texts are one slip away from too many others.
-_SHORTEST_LOOKED_AT = 4
 _EXAMPLE = 'write a name such as "Europe/Rome" or "Etc/UTC"'
 
 
@@ -227,14 +224,14 @@ def for_zone(zone: str, known: frozenset[str]) -> str:
     wanted = re.sub(r"\s+", "_", zone.strip().lower())
     if wanted in _LOCAL:
         return f"no machine's own zone is used; {_EXAMPLE}"
-    names = _names(known)
-    if wanted in names.by_lower:
-        return f'write it as "{names.by_lower[wanted]}"'
+    whole, cities = _names(known)
+    if wanted in whole:
+        return f'write it as "{whole[wanted]}"'
     if wanted in _ABBREVIATIONS:
         return f'abbreviations are not unique; did you mean "{_ABBREVIATIONS[wanted]}"?'
     if offset := _OFFSET.fullmatch(wanted):
         return _for_offset(offset)
-    near = names.cities.get(wanted) or _near(wanted, names)
+    near = cities.get(wanted) or _near(wanted, whole, cities)
     return f'did you mean "{near}"?' if near else _EXAMPLE
 
 
@@ -251,66 +248,33 @@ def _for_offset(offset: re.Match[str]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The known names by what people write for them, in lower case.
-
-    Attributes:
-        cities: by the parts after a slash.
-        whole_slips, city_slips: by each text that lacks one character of a name or a city.
-    """
-
-    by_lower: dict[str, str]
-    cities: dict[str, str]
-    whole_slips: dict[str, str]
-    city_slips: dict[str, str]
-
-
 @functools.cache
-def _names(known: frozenset[str]) -> _Names:
-    by_lower = {name.lower(): name for name in sorted(known)}
+def _names(known: frozenset[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the known names by themselves and by their parts after a slash, in lower case."""
+    whole = {name.lower(): name for name in sorted(known)}
     cities: dict[str, str] = {}
-    for lower, name in by_lower.items():
+    for lower, name in whole.items():
         parts = lower.split("/")
         for first in range(1, len(parts)):
             cities.setdefault("/".join(parts[first:]), name)
-    return _Names(by_lower, cities, _slips(by_lower), _slips(cities))
+    return whole, cities
 
 
-def _slips(names: dict[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for lower, name in names.items():
-        for text in _shorter(lower):
-            found.setdefault(text, name)
-    return found
+def _near(wanted: str, whole: dict[str, str], cities: dict[str, str]) -> str | None:
+    """Return the most similar name; whole names first, then their last parts.
 
-
-def _shorter(text: str) -> set[str]:
-    """Return all texts that lack one character of this one."""
-    return {text[:place] + text[place + 1 :] for place in range(len(text))}
-
-
-def _near(wanted: str, names: _Names) -> str | None:
-    """Return a name that differs by one slip; whole names first, then their last parts.
-
-    A slip is a character too many, too few, wrong, or swapped with its neighbour. After such a
-    slip, the texts are equal once one of them, or each, lacks one character.
+    Only names of the same first letter and nearly the same length are compared: it takes time.
     """
     if not 3 <= len(wanted) <= _LONGEST_LOOKED_AT:
         return None
-    if (longer := names.by_lower.get(wanted.rpartition("-")[0])) is not None:
+    if (longer := whole.get(wanted.rpartition("-")[0])) is not None:
         return longer  # US/Pacific-New was one
-    return _by_slip(wanted, names.by_lower, names.whole_slips) or _by_slip(
-        wanted.rpartition("/")[2], names.cities, names.city_slips
-    )
-
-
-def _by_slip(wanted: str, names: dict[str, str], slips: dict[str, str]) -> str | None:
-    if len(wanted) < _SHORTEST_LOOKED_AT:
-        return None
-    shorter = sorted(_shorter(wanted))
-    places = (*(names.get(text) for text in shorter), slips.get(wanted))
-    return next(filter(None, (*places, *(slips.get(text) for text in shorter))), None)
+    city = wanted.rpartition("/")[2]
+    for text, names, least in ((wanted, whole, 0.8), (city, cities, 0.75)):
+        likely = [name for name in names if name[0] == text[:1] and abs(len(name) - len(text)) < 2]
+        if near := difflib.get_close_matches(text, likely, n=1, cutoff=least):
+            return names[near[0]]
+    return None
 
 
 # -- valid texts that mean something else in another scheduler -----------------------------------

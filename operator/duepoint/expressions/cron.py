@@ -30,9 +30,6 @@ from duepoint.expressions import fields as masks
 
 _SECOND_US = expression.SECOND_US
 
-#: From this many times a day on, caching the row pays: ``* * * * *`` steps in half the time.
-_BUSY = 6
-
 
 class Gap(enum.StrEnum):
     """What happens to a fixed time on a day on which it does not exist."""
@@ -122,7 +119,7 @@ class Cron:
         starts: start of each stretch; the first one does not matter.
     """
 
-    __slots__ = ("_fields", "_here", "_row", "pattern", "starts", "stretches", "zone_name")
+    __slots__ = ("_fields", "_here", "pattern", "starts", "stretches", "zone_name")
 
     def __init__(
         self, fields: syntax.CronFields, *, zone_name: str, gap: Gap, overlap: Overlap
@@ -135,7 +132,6 @@ class Cron:
         self.zone_name = zone_name
         self._fields = fields
         self._here = self._unpacked(0)
-        self._row: tuple[int, int, Sequence[int]] = (0, 0, ())
 
     @property
     def lists_years(self) -> bool:
@@ -146,10 +142,6 @@ class Cron:
         return f"{in_words(self._fields)}, {timezones.located(self.zone_name).name}"
 
     def next_after(self, instant_us: int) -> int | None:
-        begin_us, last_us, times = self._row
-        if begin_us <= instant_us < last_us:
-            passed = (instant_us - begin_us) // _SECOND_US
-            return begin_us + times[bisect_right(times, passed)] * _SECOND_US
         second = instant_us // _SECOND_US + 1
         start, end, offset, local_from, local_to, index = self._here
         if not start < second < end:
@@ -162,18 +154,11 @@ class Cron:
             local = local_from if local < local_from else local_to
         found = self.pattern.first_from(local)
         if found < local_to:
-            if self.pattern.per_day >= _BUSY:
-                self._remember(found, offset, local_from, local_to)
             return (found - offset) * _SECOND_US
         return self._next_in_later_stretch(index + 1, found)
 
     def previous_before(self, instant_us: int) -> int | None:
         second = (instant_us - 1) // _SECOND_US
-        begin_us, last_us, times = self._row
-        if begin_us < instant_us <= last_us:
-            at = bisect_right(times, second - begin_us // _SECOND_US) - 1
-            if at >= 0:
-                return begin_us + times[at] * _SECOND_US
         start, end, offset, local_from, local_to, index = self._here
         if not start < second < end:
             second = min(second, self.stretches[-1].end - 1)
@@ -185,8 +170,6 @@ class Cron:
             local = local_from - 1 if local < local_from else local_to - 1
         found = self.pattern.last_until(local)
         if found >= local_from:
-            if self.pattern.per_day >= _BUSY:
-                self._remember(found, offset, local_from, local_to)
             return (found - offset) * _SECOND_US
         return self._previous_in_earlier_stretch(index, found)
 
@@ -245,14 +228,6 @@ class Cron:
         if stretch.missing_from == stretch.local_from:
             return False
         return self.pattern.first_from(stretch.missing_from) < stretch.local_from
-
-    def _remember(self, local: int, offset: int, local_from: int, local_to: int) -> None:
-        """Cache the row of times around this match, if the offset does not change within it."""
-        row, length = self.pattern.row
-        begin = local - local % length
-        if local_from < begin and begin + length < local_to:
-            begin_us = (begin - offset) * _SECOND_US
-            self._row = (begin_us, begin_us + row[-1] * _SECOND_US, row)
 
     def _index_of(self, second: int) -> int:
         return bisect_right(self.starts, second) - 1
