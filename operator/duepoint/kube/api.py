@@ -16,7 +16,7 @@ import email.utils
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,11 @@ from duepoint.net import httpclient
 
 #: How long one page of a list may take.
 _PAGE_SECONDS = 60.0
+#: The largest page that is read, unless it has only one object: an API server limits pages by
+#: objects and not by bytes, and an object may have a megabyte.
+MOST_PAGE_BYTES = 8 * 1024 * 1024
+#: A page that was too large is requested again with the number of objects divided by this.
+_LESS = 8
 #: The API server ends a watch after a time in this range; jitter keeps replicas apart.
 WATCH_SECONDS = (240, 360)
 #: Waits between attempts to reopen a watch, doubled each time, with full jitter.
@@ -188,9 +193,8 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         """See ``port.Api.list_pages``."""
         decoder = _page_decoder(item_type)
         asked = dict(query or {})
-        pages = port.PageSize(limit)
         async with contextlib.AsyncExitStack() as asking:
-            body = await self._page(path, asked, pages)
+            body, limit = await self._page(path, asked, limit)
             while True:
                 await faults.reach(FaultPoint.AFTER_LIST_PAGE)
                 page = port.decoded(decoder, body, f"GET {path}")
@@ -199,11 +203,11 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                     yield page
                     return
                 # The API server works on the next page while this one is being read.
-                following = asyncio.create_task(self._page(path, asked, pages))
+                following = asyncio.create_task(self._page(path, asked, limit))
                 asking.push_async_callback(_end, following)
                 yield page
                 del page, body  # or three of them would be held
-                body = await following
+                body, limit = await following
                 asking.pop_all()
 
     async def page(
@@ -215,25 +219,23 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             continue_token: that of the page before; empty = the first page. Gone: it is too old.
         """
         asked = {"continue": continue_token} if continue_token else {}
-        body = await self._page(path, asked, port.PageSize(limit))
+        body, _ = await self._page(path, asked, limit)
         return port.decoded(_page_decoder(item_type), body, f"GET {path}")
 
-    async def _page(self, path: str, asked: Mapping[str, str], pages: port.PageSize) -> bytes:
+    async def _page(self, path: str, asked: Mapping[str, str], limit: int) -> tuple[bytes, int]:
+        """Return a page of a list, and the number of objects to request in the next one."""
         while True:
             call = transport.ApiRequest(
                 verb="GET",
                 path=path,
-                query={**asked, "limit": str(pages.limit)},
+                query={**asked, "limit": str(limit)},
                 deadline=_now() + _PAGE_SECONDS,
-                most_bytes=pages.most_bytes,
+                most_bytes=MOST_PAGE_BYTES if limit > 1 else None,
             )
             try:
-                body = (await self._send_patiently(call)).body
+                return (await self._send_patiently(call)).body, limit
             except httpclient.TooLarge:
-                pages.shrink()
-                continue
-            pages.record(len(body))
-            return body
+                limit = max(1, limit // _LESS)
 
     # -- watches ---------------------------------------------------------------------------
 
@@ -317,7 +319,7 @@ def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
     return errors.Unavailable(text, sent=transport.was_sent(error))
 
 
-async def _end(task: asyncio.Task[bytes]) -> None:
+async def _end(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait({task})
 

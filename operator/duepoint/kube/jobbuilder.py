@@ -141,16 +141,24 @@ def cut_name(schedule_name: str) -> str:
     return schedule_name[:41].rstrip(".")
 
 
-def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
+def job_for(
+    template: Mapping[str, Any], facts: SlotFacts, *, has_variables: bool = True
+) -> dict[str, Any]:
     """Return the Job to create for a slot from the Schedule's ``spec.jobTemplate``.
+
+    Without our variables, the API server names an invalid one by its place in the template.
 
     Raises errors.InvalidSpec if the annotations exceed 256 KiB, which no Job may have.
     """
-    return _job_of(template, words_of(facts), facts.owner)
+    return _job_of(template, words_of(facts), facts.owner, has_variables=has_variables)
 
 
 def _job_of(
-    template: Mapping[str, Any], words: Words, owner: points.SetIdentity | None = None
+    template: Mapping[str, Any],
+    words: Words,
+    owner: points.SetIdentity | None = None,
+    *,
+    has_variables: bool = True,
 ) -> dict[str, Any]:
     metadata = _mapping(template.get("metadata"))
     return {
@@ -173,7 +181,7 @@ def _job_of(
             ),
             "ownerReferences": [_owner(words, owner)],
         },
-        "spec": _job_spec(_mapping(template.get("spec")), words),
+        "spec": _job_spec(_mapping(template.get("spec")), words, has_variables=has_variables),
     }
 
 
@@ -239,7 +247,7 @@ def _annotations(own: object, ours: dict[str, str | None], path: str) -> dict[st
     raise base.InvalidSpec((field,))
 
 
-def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
+def _job_spec(spec: dict[str, Any], words: Words, *, has_variables: bool) -> dict[str, Any]:
     ttl = spec.get("ttlSecondsAfterFinished")
     if isinstance(ttl, int) and 0 <= ttl < MINIMUM_TTL_SECONDS:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
@@ -258,7 +266,7 @@ def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
     }
     environment = ENVIRONMENT if words.traceparent is None else _TRACED_ENVIRONMENT
     pod_spec = pod["spec"] = _mapping(pod.get("spec"))
-    for field in ("initContainers", "containers"):
+    for field in ("initContainers", "containers") if has_variables else ():
         if isinstance(containers := pod_spec.get(field), list):
             pod_spec[field] = [_with_environment(each, environment) for each in containers]
     spec["template"] = pod
@@ -279,32 +287,6 @@ def _with_environment(container: object, environment: Mapping[str, str]) -> obje
         if name not in defined
     ]
     return {**container, "env": [*ours, *own]}
-
-
-def with_own_variables_first(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same Job with the author's variables before ours.
-
-    The API server then names an invalid variable by its place in the template.
-    """
-    spec = dict(job["spec"])
-    pod = dict(spec["template"])
-    pod_spec = _mapping(pod.get("spec"))
-    for field in ("initContainers", "containers"):
-        if isinstance(containers := pod_spec.get(field), list):
-            pod_spec[field] = [_ours_last(each) for each in containers]
-    return {**job, "spec": {**spec, "template": {**pod, "spec": pod_spec}}}
-
-
-def _ours_last(container: object) -> object:
-    if not isinstance(container, Mapping) or not isinstance(container.get("env"), list):
-        return container
-    return {**container, "env": sorted(container["env"], key=_is_ours)}
-
-
-def _is_ours(entry: object) -> bool:
-    if not isinstance(entry, Mapping) or not isinstance(name := entry.get("name"), str):
-        return False
-    return name in _TRACED_ENVIRONMENT and entry == _variable(name, _TRACED_ENVIRONMENT[name])
 
 
 def _variable(name: str, annotation: str) -> dict[str, Any]:

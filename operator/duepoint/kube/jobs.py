@@ -19,7 +19,7 @@ import msgspec
 
 from duepoint import faults
 from duepoint.faults import FaultPoint
-from duepoint.kube import errors, jobbuilder, port, schedules, times
+from duepoint.kube import errors, port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
 from duepoint.runs import run
 from duepoint.schedules import points
@@ -346,13 +346,14 @@ async def dry_run(api: port.Api, namespace: str, job: Mapping[str, Any]) -> JobR
     """Return why this Job could not be created, or None; unknown fields are errors.
 
     Never raises ApiError. Any reason but InvalidJobTemplate means that there is no verdict now.
-    Use the real name of the next slot: an Indexed Job has less room in its name.
+    Build the Job without variables of ours, and with the real name of the next slot: an Indexed Job
+    has less room in its name.
     """
     try:
         await api.request(
             "POST",
             collection(namespace),
-            jobbuilder.with_own_variables_first(job),
+            job,
             query={"dryRun": "All", "fieldValidation": "Strict"},
         )
     except errors.Conflict:

@@ -226,13 +226,6 @@ async def delete(api: Api, path: str, uid: str, **options: str) -> bool:
 
 # -- parsing answers -------------------------------------------------------------------------------
 
-#: The largest page that is read, unless it has only one object.
-MOST_BYTES = 8 * 1024 * 1024
-#: The size that a page should not exceed.
-_AIM_BYTES = 4 * 1024 * 1024
-#: A page that was too large is requested again with the number of objects divided by this.
-_LESS = 8
-
 DecodedT = TypeVar("DecodedT")
 
 
@@ -317,33 +310,3 @@ class LineSplitter:
         complete = [b"".join([*self._pieces, head]), *rest.split(b"\n")]
         self._pieces = [complete.pop()] if rest else []
         return [line for line in complete if line.strip()]
-
-
-class PageSize:
-    """The number of objects to request in the next page of a list, so that no page is large.
-
-    An API server limits pages by objects and not by bytes, and an object may have a megabyte. A
-    page larger than ``MOST_BYTES`` is not read to its end, but requested again with fewer objects;
-    the sizes of earlier pages decide about the next one.
-
-    Attributes:
-        limit: the number of objects to request.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.limit = most
-
-    @property
-    def most_bytes(self) -> int | None:
-        """The most bytes of the page to read; a single object has no limit."""
-        return MOST_BYTES if self.limit > 1 else None
-
-    def shrink(self) -> None:
-        """Record that the page was larger than ``most_bytes``."""
-        self.limit = max(1, self.limit // _LESS)
-
-    def record(self, size: int) -> None:
-        """Record the bytes of a page: the next one may have more objects, or fewer."""
-        fitting = self.limit * _AIM_BYTES // max(size, 1)
-        self.limit = max(1, min(self._most, 2 * self.limit, fitting))

@@ -91,8 +91,7 @@ async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
 async def test_a_page_that_is_too_large_is_not_read_and_asked_for_again_with_fewer_objects(
     monkeypatch: pytest.MonkeyPatch, is_by_proxy: bool
 ):
-    monkeypatch.setattr(port, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(port, "_AIM_BYTES", 25_000)
+    monkeypatch.setattr(api, "MOST_PAGE_BYTES", 100_000)
     names = [f"large-{number}" for number in range(60)]
     sent: list[int] = []
 

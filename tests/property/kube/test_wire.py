@@ -1,4 +1,4 @@
-"""Lists of objects of any size, and lines cut at any place."""
+"""Lines that are cut at any place."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duepoint.kube import port
-
-
-@given(sizes=st.lists(st.integers(100, 1_500_000), min_size=1, max_size=400))
-def test_of_whatever_objects_a_list_is_read_whole_in_pages_that_are_bounded(sizes):
-    pages, read, tries = port.PageSize(500), 0, 0
-    while read < len(sizes):
-        tries += 1
-        page = sizes[read : read + pages.limit]
-        if pages.most_bytes is not None and sum(page) > pages.most_bytes:
-            pages.shrink()
-            continue
-        assert sum(page) <= port.MOST_BYTES
-        read += len(page)
-        pages.record(sum(page))
-    assert tries <= 2 * len(sizes) + 5
 
 
 @settings(deadline=None, max_examples=50)

@@ -1,20 +1,10 @@
-"""Pages of lists, lines of watches, and the resource of a path."""
+"""Lines of watches, and the resource of a path."""
 
 from __future__ import annotations
 
 import pytest
 
 from duepoint.kube import port
-
-
-def test_large_objects_come_in_small_pages():
-    pages = port.PageSize(500)
-    while pages.limit * 2**20 > port.MOST_BYTES:
-        pages.shrink()
-    assert pages.limit > 1
-    pages.record(pages.limit * 2**20)
-    assert pages.limit * 2**20 <= port.MOST_BYTES
-
 
 # -- lines ------------------------------------------------------------------------------------
 

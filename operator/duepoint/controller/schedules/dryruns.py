@@ -39,7 +39,7 @@ class DryRuns:
         """Return whether Jobs of this template can be created under the name of the next slot."""
         template = target.opened()
         try:
-            job = jobbuilder.job_for(template, _facts(wanted, payload))
+            job = jobbuilder.job_for(template, _facts(wanted, payload), has_variables=False)
         except errors.InvalidSpec as error:
             return jobs.JobRefused(Reason.INVALID_JOB_TEMPLATE, str(error))
         # The length matters only for an Indexed Job: the API server shortens other Pods' names.
