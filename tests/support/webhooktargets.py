@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from duepoint import clock
 from duepoint.kube import errors, services
-from duepoint.net import dialling, egressrules, ownservers
+from duepoint.net import dialling, egressrules, lookups, ownservers
 from duepoint.targets.webhook import admission, credentials
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults
@@ -57,11 +57,11 @@ def a_service(*addresses: tuple[str, int], name="billing", namespace="default", 
     )
 
 
-def answering(**names: Sequence[str]) -> ownservers.Lookup:
+def answering(**names: Sequence[str]) -> lookups.Ask:
     """Return a resolver of these names (`_` for `.`): answers in turn, the last one for ever."""
     answers = {name.replace("_", "."): list(texts) for name, texts in names.items()}
 
-    async def look(host: str, _port: int) -> Sequence[str]:
+    def look(host: str, _port: int) -> Sequence[str]:
         known = answers.get(host)
         if not known:
             raise OSError(f"no such name {host}")
@@ -77,7 +77,7 @@ async def a_target(
     mode: str = "same-namespace",
     allowed: Sequence[str] = ("127.0.0.1/32",),
     allow_http: bool = False,
-    lookup: ownservers.Lookup | None = None,
+    lookup: lookups.Ask = lookups.ask_system,
     known: FixedServices | None = None,
     own: Sequence[tuple[str, int]] | ownservers.Servers = (),
     tls: ssl.SSLContext | None = None,
@@ -92,7 +92,7 @@ async def a_target(
         allow_http=allow_http,
     )
     servers = own if callable(own) else lambda: own
-    guard = CountingDialler(policy, servers, lookup=lookup)
+    guard = CountingDialler(policy, servers, ask=lookup)
     target = webhooktarget.WebhookTarget(
         guard,
         known or FixedServices(),

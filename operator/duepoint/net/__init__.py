@@ -1,6 +1,6 @@
 """Networking: an HTTP/1.1 client, a guarded dialler, and the server of our API.
 
-``addresses`` <- ``egressrules`` <- ``dialling`` (with ``ownservers``) open connections,
+``addresses`` <- ``egressrules`` <- ``dialling`` (with ``lookups``, ``ownservers``) open connections,
 ``httpclient`` sends requests over them. ``httpserver`` serves, with the values of ``requests``.
 Nothing here knows what a webhook or a Job is.
 """

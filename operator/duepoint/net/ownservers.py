@@ -21,15 +21,14 @@ import os
 import socket
 import struct
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from duepoint import redisurl
-from duepoint.net import addresses, dialling, egressrules
+from duepoint.net import addresses, egressrules, lookups
 
 _logger = structlog.get_logger()
 
@@ -44,8 +43,6 @@ _NO_SUCH_NAME = frozenset(
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)
 )
 
-#: host, port -> addresses; raises OSError (socket.gaierror) if there are none.
-Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Hosts and ports of our own servers, as far as we have found them.
 Servers = Callable[[], Iterable[tuple[str, int]]]
 
@@ -55,65 +52,61 @@ class Unready(OSError):
 
 
 class OwnServers:
-    """Looks up our servers' addresses in its own threads, which no tenant's names can block."""
+    """Looks up our servers' addresses, in threads of its own, which no tenant's names can block."""
 
-    def __init__(self, servers: Servers, lookup: Lookup | None = None) -> None:
+    def __init__(self, servers: Servers, ask: lookups.Ask = lookups.ask_system) -> None:
         self._servers = servers
-        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="own lookup")
-        self._lookup = lookup or self._system_lookup
+        self._lookups = lookups.Lookups(ask, threads=_THREADS)
         self._looking = asyncio.Lock()
         self._fresh_until = float("-inf")
-        self._looked_for: frozenset[tuple[str, int]] = frozenset()
-        self._found: dict[tuple[str, int], egressrules.Own] = {}
-        self._missed: list[tuple[str, int]] = []
+        #: The addresses of every server that was looked up; None = no look-up was good yet.
+        self._found: dict[tuple[str, int], egressrules.Own | None] = {}
         self.known: egressrules.Own = frozenset()
-
-    def is_fresh(self) -> bool:
-        """Whether every current server was looked up recently."""
-        is_young = asyncio.get_running_loop().time() < self._fresh_until
-        return is_young and self._looked_for.issuperset(self._servers())
 
     async def refresh(self) -> None:
         """Look the addresses up again if they are stale; raises Unready."""
-        if self.is_fresh():
-            return
-        is_new = not self._looked_for.issuperset(self._servers())
-        if not is_new and self._looking.locked() and not self._unknown():
-            return  # the stale addresses serve while another call looks them up
-        async with self._looking:
-            if not self.is_fresh():
-                await self._look()
-        if self._unknown():
+        servers = frozenset(self._servers())
+        if not self._is_fresh(servers):
+            if self._looking.locked() and not self._unknown(servers):
+                return  # the stale addresses serve while another call looks them up
+            async with self._looking:
+                if not self._is_fresh(servers):
+                    await self._look(servers)
+        if self._unknown(servers):
             # Authors of Schedules read this and must not learn where our Redis is; the log says it.
             raise Unready("which addresses are allowed cannot be found out now")
 
     def close(self) -> None:
         """Release the threads; those that hang end by themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
 
-    async def _look(self) -> None:
-        servers = frozenset(self._servers())
+    def _is_fresh(self, servers: frozenset[tuple[str, int]]) -> bool:
+        is_young = asyncio.get_running_loop().time() < self._fresh_until
+        return is_young and servers <= self._found.keys()
+
+    def _unknown(self, servers: frozenset[tuple[str, int]]) -> list[tuple[str, int]]:
+        return sorted(server for server in servers if self._found.get(server) is None)
+
+    async def _look(self, servers: frozenset[tuple[str, int]]) -> None:
+        missed = self._unknown(servers & self._found.keys())
         found = await asyncio.gather(*(self._addresses(host, port) for host, port in servers))
         for server, its_addresses in zip(servers, found, strict=True):
-            if its_addresses is not None:
-                self._found[server] = its_addresses
-        self._looked_for = servers
-        self.known = frozenset[Any]().union(*self._found.values())
-        unknown = self._unknown()
-        if unknown and unknown != self._missed:
+            self._found[server] = (
+                self._found.get(server) if its_addresses is None else its_addresses
+            )
+        self.known = frozenset[Any]().union(*filter(None, self._found.values()))
+        unknown = self._unknown(servers)
+        if unknown and unknown != missed:
             _logger.warning("own servers cannot be looked up", servers=unknown)
-        self._missed = unknown
         seconds = _RETRY_SECONDS if unknown else _FRESH_SECONDS
         self._fresh_until = asyncio.get_running_loop().time() + seconds
-
-    def _unknown(self) -> list[tuple[str, int]]:
-        return sorted(self._looked_for - self._found.keys())
 
     async def _addresses(self, host: str, port: int) -> egressrules.Own | None:
         """Return a server's addresses; None if the look-up failed."""
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
-                texts = (host,) if addresses.parse(host) else await self._lookup(host, port)
+                is_address = addresses.parse(host) is not None
+                texts = (host,) if is_address else await self._lookups.addresses(host, port, "")
         except socket.gaierror as error:
             return frozenset() if error.errno in _NO_SUCH_NAME else None
         except OSError:  # TimeoutError included
@@ -122,10 +115,6 @@ class OwnServers:
         return frozenset(
             (address, port) for each in parsed if each for address in addresses.reached_by(each)
         )
-
-    async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, dialling.ask_system, host, port)
 
 
 def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:

@@ -175,7 +175,7 @@ async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target,
     ],
 )
 async def test_an_address_that_is_denied_is_not_connected_to(api, own_server, host):
-    async def lookup(name, _):
+    def lookup(name, _):
         return ("127.0.0.1",) if name == "rebinding.example" else (name.strip("[]"),)
 
     guard = othertargets.a_dialler(allowed=(), lookup=lookup)

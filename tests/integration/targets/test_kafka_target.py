@@ -112,7 +112,7 @@ async def test_a_broker_that_the_guard_denies_gets_no_connection(api, broker):
 
 @pytest.mark.timeout(300)
 async def test_an_advertised_address_is_judged_like_the_first(api, broker):
-    async def lookup(name, _):
+    def lookup(name, _):
         return ("192.0.2.7",) if name == "seed.example.com" else (name,)
 
     allowed = othertargets.networks("127.0.0.2/32")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from duepoint.net import dialling
+from duepoint.net import lookups
 from tests.support.waiting import eventually
 
 
@@ -45,7 +45,7 @@ def silent():
 
 @pytest.fixture
 async def looking(silent):
-    made = dialling.Lookups(silent, threads=8)
+    made = lookups.Lookups(silent, threads=8)
     yield made
     silent.may_go.set()
     made.close()
@@ -70,19 +70,19 @@ async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, look
 async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent, looking, monkeypatch
 ):
-    monkeypatch.setattr(dialling, "LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
     for number in range(6):  # half of the threads are one namespace's
         with pytest.raises(socket.gaierror, match="could not be looked up"):
             await looking.addresses(f"hanging{number}", 80, "hostile")
     await silent.have_begun(4)
     assert len(silent.asked) == 4
     silent.may_go.set()
-    monkeypatch.setattr(dialling, "LOOKUP_SECONDS", 30)
+    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
 
 
 async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
-    monkeypatch.setattr(dialling, "MOST_WAITING", 3)
+    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
     hanging = [
         asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
     ]

@@ -170,7 +170,7 @@ async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
 async def test_nothing_is_sent_while_our_own_redis_was_never_found():
     """Any private address might be the one that the failed look-up would have named."""
 
-    async def lookup(host, port):
+    def lookup(host, port):
         if host == "redis.local":
             raise socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
         return ["10.1.1.1"]
