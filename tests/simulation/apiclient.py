@@ -137,9 +137,9 @@ class ApiClient:
         if not alive:
             raise Reset("Connection refused")
         process, handler = alive[attempt % len(alive)]
-        body = requests.Body(lambda _go_on: None, lambda: None)
+        body = requests.Body(_nothing_more)
         body.feed(content)
-        body.end()
+        body.is_whole = True
         request = requests.HttpRequest(
             method=method,
             target=path,
@@ -151,6 +151,10 @@ class ApiClient:
         )
         loop = self._network.loop
         return loop.context_of(process).run(loop.create_task, handler(request))
+
+
+async def _nothing_more() -> None:
+    raise AssertionError("the body is whole")
 
 
 def _no_stream(_status: int, _headers: requests.Headers) -> requests.Stream:

@@ -94,7 +94,7 @@ async def _answer(call: Call, *, removes: bool) -> None:
         stream = call.request.start(200, headers)
         try:
             await _carry_out_all(call, stream, removes=removes)
-            stream.end()
+            await stream.end()
         except ConnectionError as gone:
             telemetry.logger.info("stream cut", request=call.request_id, error=str(gone))
 

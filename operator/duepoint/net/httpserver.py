@@ -1,12 +1,13 @@
 """An HTTP/1.1 server for our own API, with bounds on everything that a client can make it hold.
 
-``httptools`` (llhttp, strict) parses. A connection has one request in flight. Pipelined requests
-wait, and the server soon stops reading them, as it does while the client leaves an answer unread.
+``httptools`` (llhttp, strict) parses. Each connection has one task, which reads a request, has it
+answered and writes the answer, one after the other. It reads the connection only when it needs more
+of a request, so pipelined requests wait, and a client that leaves an answer unread gets no other.
 Malformed HTTP gets one answer and the connection is closed: two lengths, a length beside chunks, an
 upgrade, a repeated header of ``_SINGLE``. Trailers are ignored, because a header that a front end
-removed from the head must not come in after the body. A sweep every half second ends whatever is
-too slow: handshakes, heads, bodies, unread answers, idle connections. A connection takes a place
-before the first byte of TLS. A full server closes idle connections of the address that has most.
+removed from the head must not come in after the body. Whatever is too slow is ended: handshakes,
+heads, bodies, unread answers, idle connections. A connection takes a place before the first byte of
+TLS. A full server closes idle connections of the address that has most.
 
 Why not a framework: docs/design/operator.md.
 """
@@ -16,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -69,9 +72,11 @@ _NAMES: Final = {
 }
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
+#: Most bytes of a connection that wait unread, in the protocol, and of one read.
+_UNREAD_BYTES = 32 * 1024
+_READ_BYTES = 64 * 1024
 #: Most pipelined requests that may wait; a single read may hold thousands.
 _MOST_WAITING: Final = 256
-_NEVER = float("inf")
 _TOO_MANY = "too many connections; try again later"
 _REASONS: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -109,7 +114,6 @@ class HttpServer:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Accept connections; raises OSError if the address cannot be used."""
         loop = asyncio.get_running_loop()
-        self._tick()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in {each[0]: each[4] for each in found}.items():
             place = str(address[0]), int(address[1])
@@ -134,7 +138,7 @@ class HttpServer:
                 await asyncio.sleep(_SWEEP_SECONDS)
                 continue
             peer = str(address[0]) if address else ""
-            connection, owner = _Connection(self, loop, peer), shares.owner_of(peer)
+            connection, owner = _Connection(self, peer), shares.owner_of(peer)
             if self.places.enter(owner, connection) and (
                 tls is None or self.handshakes.enter(owner, connection)
             ):
@@ -161,28 +165,29 @@ class HttpServer:
         for listening in self._listening:
             listening.close()
         for connection in tuple(self.connections):
-            connection.close_when_idle()
+            if connection.is_idle:
+                connection.give_way()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._all_closed(), grace_seconds)
-        tasks = [task for each in tuple(self.connections) if (task := each.cut()) is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in tuple(self.connections):
+            connection.give_way()
+        await self._all_closed()
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    async def _sweep(self) -> None:
+        while True:
+            self.date = b"Date: %b\r\n" % mailtime.formatdate(usegmt=True).encode()
+            now = asyncio.get_running_loop().time()
+            for connection in tuple(self.connections):
+                if connection.deadline <= now:
+                    connection.expire()
+            await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _all_closed(self) -> None:
         while self.connections:
             self.on_closed.clear()
             await self.on_closed.wait()
-
-    async def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            self._tick()
-            now = loop.time()
-            for connection in tuple(self.connections):
-                if connection.is_late(now):
-                    connection.time_out()
 
     def encoded(self, response: HttpResponse, *, is_last: bool, has_body: bool = True) -> bytes:
         """Return the bytes of an answer."""
@@ -195,108 +200,209 @@ class HttpServer:
         body = response.body if has_body else b""
         return b"%b%b%b\r\n%b" % (_REASONS[response.status], self.date, head, body)
 
-    def _tick(self) -> None:
-        self.date = b"Date: %b\r\n" % mailtime.formatdate(usegmt=True).encode()
 
-
-class _Connection(asyncio.Protocol):
+class _Connection:
     """One client's connection; the parser's callbacks begin with ``on_``."""
 
-    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop, peer: str) -> None:
-        self.server = server
-        self.limits = server.limits
-        self.deadline = _NEVER
-        self._loop = loop
+    def __init__(self, server: HttpServer, peer: str) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
-        self._beginning: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._is_made = False  # the transport, after the handshake
-        self._waiting: collections.deque[HttpRequest] = collections.deque()
+        self._reader = asyncio.StreamReader(_UNREAD_BYTES)
+        self._transport: asyncio.Transport | None = None  # before the end of the handshake
+        self._writer: asyncio.StreamWriter = cast("asyncio.StreamWriter", None)
         self._task: asyncio.Task[None] | None = None
-        self._is_paused = self._is_closing = False
-        self._drained: asyncio.Future[None] | None = None
-        self._answer_deadline = _NEVER  # for an answer that the client leaves unread
+        #: Whether the server may close it without losing an answer.
+        self.is_idle = True
+        #: When the read that is under way must have ended.
+        self.deadline = math.inf
+        #: Requests whose heads have come; only the body of the last one may be incomplete.
+        self._waiting: collections.deque[HttpRequest] = collections.deque()
+        self._stream: Stream | None = None
+        #: What is wrong with the bytes behind the waiting requests.
+        self._refused: _Refused | None = None
         self._in_head = False
         self._begun = 0  # heads that began in the data of this read
         self._head_bytes = 0
-        self._body_bytes = 0
         self._framing_bytes = 0  # of chunks and trailers, since the last bytes of the body
-        self._is_broken = False
-        self._stream: Stream | None = None
-        self._peer = peer
+        self._body: Body | None = None
+        self._body_bytes = 0  # since its time was last counted anew
+        self._body_seconds = 0.0  # left for the next of them
+        self._expects_leave = False  # to send the body
         self._begin_head()
 
     def _begin_head(self) -> None:
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_count = self._header_bytes = 0
-        self._body: Body | None = None
 
-    # -- the transport's callbacks ---------------------------------------------------------
+    # -- the life of a connection ----------------------------------------------------------
 
     def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Start serving an accepted client, which has a place."""
-        self.server.connections.add(self)
-        self._beginning = self._loop.create_task(self._begin(accepted, tls))
+        self._server.connections.add(self)
+        self._task = self._loop.create_task(self._serve(accepted, tls))
+        self._task.add_done_callback(functools.partial(self._end, accepted))
 
-    async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        extra: dict[str, Any] = {"ssl_handshake_timeout": self.limits.head_seconds} if tls else {}
-        try:
-            await self._loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, **extra)
-        except OSError:
-            pass  # the client speaks no TLS, is too slow, or has gone away
-        finally:
-            self._beginning = None
-            self.server.handshakes.leave(self)
-            if not self._is_made:
-                self.connection_lost(None)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport, self._is_made = cast("asyncio.Transport", transport), True
-        self.deadline = self._loop.time() + self.limits.head_seconds
-        if self._is_closing:
+    def _end(self, accepted: socket.socket, _: asyncio.Task[None]) -> None:
+        """Leave the place; the task may have been cancelled before it began."""
+        if self._transport is None:
+            accepted.close()
+        else:
             self._transport.abort()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the server may close it without losing an answer."""
-        return self._task is None and not self._is_closing
+        self._server.connections.discard(self)
+        self._server.places.leave(self)
+        self._server.handshakes.leave(self)
+        self._server.on_closed.set()
 
     def give_way(self) -> None:
         """Close at once, to free its place for another connection or because there is none."""
-        self._is_closing = True
-        self._abort()
+        if self._task is not None:
+            self._task.cancel()
 
-    def _abort(self) -> None:
-        if self._beginning is not None:
-            self._beginning.cancel()
-        if self._is_made:
-            self._transport.abort()
+    async def _serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        limits, server = self._limits, self._server
+        protocol = asyncio.StreamReaderProtocol(self._reader)
+        extra: dict[str, Any] = {"ssl_handshake_timeout": limits.head_seconds} if tls else {}
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=tls, **extra
+            )
+            server.handshakes.leave(self)
+            self._transport = transport
+            self._writer = asyncio.StreamWriter(transport, protocol, self._reader, self._loop)
+            seconds = limits.head_seconds
+            while await self._has_request(seconds):
+                self.is_idle = False
+                request = self._waiting.popleft()
+                if not await self._answer(request, await server.handler(request)):
+                    break
+                self.is_idle = not self._waiting
+                seconds = limits.idle_seconds
+            else:
+                if self._refused is not None:
+                    refusal = server.refusal(self._refused.status, self._refused.message)
+                    await self._send(server.encoded(refusal, is_last=True))
+                    await self._linger()
+            self._writer.close()
+            async with asyncio.timeout(limits.answer_seconds):
+                await self._writer.wait_closed()
+        except (OSError, asyncio.CancelledError):
+            pass  # it has gone away, speaks no TLS, is too slow to read, or has to give way
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self.server.connections.discard(self)
-        self.server.places.leave(self)
-        self.server.handshakes.leave(self)
-        self.server.on_closed.set()
-        self._is_closing = True
-        if self._body is not None:
-            self._body.fail(BodyCut("the connection ended"))
-        if (waiter := self._drained) is not None and not waiter.done():
-            waiter.set_exception(ConnectionResetError("the client has gone away"))
-            waiter.exception()  # if nobody awaits it, asyncio must not log it
+    async def _has_request(self, seconds: float) -> bool:
+        """Wait for a request, whose first byte comes in time; False = none comes any more."""
+        deadline = self._loop.time() + (self._limits.head_seconds if self._in_head else seconds)
+        while not self._waiting and self._refused is None:
+            was_in_head = self._in_head
+            try:
+                data = await self._read(deadline)
+            except TimeoutError:
+                if self._in_head:
+                    self._refused = _Refused(408, "the request did not come in time")
+                return False
+            if not data:
+                return False
+            if not was_in_head:
+                self._in_head, self._head_bytes = True, 0
+                deadline = self._loop.time() + self._limits.head_seconds
+            self._feed(data)
+        return bool(self._waiting)
 
-    def eof_received(self) -> bool:
-        """Answer even a client that has closed its sending half."""
-        if self._body is not None and not self._body.is_whole:
-            self._body.fail(BodyCut("the body was cut"))
-        return self._task is not None and self._transport.get_extra_info("sslcontext") is None
+    async def _answer(self, request: HttpRequest, response: HttpResponse | None) -> bool:
+        """Write the answer, unless it was a stream; return whether another request may follow."""
+        is_broken = self._refused is not None and not self._waiting
+        is_last = (
+            self._server.is_draining
+            or not (request.body.is_whole and request.keep_alive)
+            or is_broken
+        )
+        stream, self._stream = self._stream, None
+        if response is not None:
+            has_body = request.method != "HEAD"
+            await self._send(self._server.encoded(response, is_last=is_last, has_body=has_body))
+        elif stream is None or not stream.is_ended:
+            self._writer.transport.abort()  # the client must not take the answer for complete
+            return False
+        if is_last and not (request.body.is_whole and not is_broken):
+            await self._linger()
+        return not is_last
 
-    def data_received(self, data: bytes) -> None:
-        if self._is_closing or self._is_broken:
-            return
-        if not self._in_head and self._body is None:
-            self._in_head, self._head_bytes = True, 0
-            self.deadline = self._loop.time() + self.limits.head_seconds
+    async def _linger(self) -> None:
+        """Let the client read the answer before the end, although it may still be sending."""
+        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
+            if self._writer.can_write_eof():
+                self._writer.write_eof()
+        deadline = self._loop.time() + _LINGER_SECONDS
+        with contextlib.suppress(OSError):
+            while await self._read(deadline):
+                pass
+
+    async def _send(self, data: bytes) -> None:
+        """Send bytes; raises ConnectionError if the client has gone away or reads nothing."""
+        if self._writer.is_closing():
+            raise ConnectionResetError("the client has gone away")
+        self._writer.write(data)
+        if self._writer.transport.get_write_buffer_size():
+            try:
+                async with asyncio.timeout(self._limits.answer_seconds):
+                    await self._writer.drain()
+            except TimeoutError:
+                self._writer.transport.abort()
+                raise ConnectionResetError("the client does not read its answer") from None
+
+    def _start_stream(self, status: int, headers: Headers) -> Stream:
+        self._give_leave()  # an interim answer has to precede the final one
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
+        self._writer.write(
+            b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
+            % (_REASONS[status], self._server.date, lines)
+        )
+        self._stream = Stream(self._send)
+        return self._stream
+
+    # -- reading ---------------------------------------------------------------------------
+
+    async def _read(self, deadline: float) -> bytes:
+        """Return what has come, b"" at the end; raises TimeoutError soon after the deadline."""
+        self.deadline = deadline
+        try:
+            return await self._reader.read(_READ_BYTES)
+        finally:
+            self.deadline = math.inf
+
+    def expire(self) -> None:
+        """End the read that is late. A timer for each read would cost as much as the parser."""
+        self._reader.set_exception(TimeoutError())
+
+    async def _more_body(self) -> None:
+        """Read on until a part of the last request's body, or its end, has come."""
+        self._give_leave()
+        began = self._loop.time()
+        if self._refused is None:
+            try:
+                data = await self._read(began + self._body_seconds)
+            except TimeoutError:
+                raise BodyCut("the body did not come in time", 408) from None
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise BodyCut("the connection ended")
+            self._body_seconds -= self._loop.time() - began
+            self._feed(data)
+        if self._refused is not None:
+            raise BodyCut(self._refused.message, self._refused.status)
+
+    def _give_leave(self) -> None:
+        """Answer ``Expect: 100-continue``, if the client sent it and the body is not there yet."""
+        if self._expects_leave and self._body is not None and not self._waiting:
+            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._expects_leave = False
+
+    def _feed(self, data: bytes) -> None:
+        """Parse data; what is wrong with them is noted."""
         if self._in_head:
             self._head_bytes += len(data)
         self._framing_bytes += len(data)
@@ -304,25 +410,25 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(400, "the protocol cannot be changed here")
+            self._refused = _Refused(400, "the protocol cannot be changed here")
         except httptools.HttpParserCallbackError as error:
-            refused = error.__context__
-            if isinstance(refused, _Refused):
-                self._refuse(refused.status, refused.message)
-            else:
-                self._refuse(400, "the request is not HTTP/1.1")
+            cause = error.__context__
+            if not isinstance(cause, _Refused):
+                cause = _Refused(400, "the request is not HTTP/1.1")
+            self._refused = cause
         except httptools.HttpParserError as error:
-            self._refuse(400, f"the request is not HTTP/1.1: {error}"[:200])
+            self._refused = _Refused(400, f"the request is not HTTP/1.1: {error}"[:200])
         else:
-            if self._in_head and self._head_bytes > self.limits.head_bytes:
-                self._refuse(431, self._too_long)
-            elif self._body is not None and self._framing_bytes > self.limits.head_bytes:
+            most = self._limits.head_bytes
+            if self._in_head and self._head_bytes > most:
+                self._refused = _Refused(431, self._too_long)
+            elif self._body is not None and self._framing_bytes > most:
                 what = "between two pieces of the body, or behind it"
-                self._refuse(431, f"there are more than {self.limits.head_bytes} bytes {what}")
+                self._refused = _Refused(431, f"there are more than {most} bytes {what}")
 
     @property
     def _too_long(self) -> str:
-        return f"the head has more than {self.limits.head_bytes} bytes"
+        return f"the head has more than {self._limits.head_bytes} bytes"
 
     # -- the parser's callbacks ------------------------------------------------------------
 
@@ -335,15 +441,15 @@ class _Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        if len(self._url) > self.limits.url_bytes:
-            raise _Refused(431, f"the URL is longer than {self.limits.url_bytes} bytes")
+        if len(self._url) > self._limits.url_bytes:
+            raise _Refused(431, f"the URL is longer than {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
-        if self._header_count > self.limits.headers:
-            raise _Refused(431, f"there are more than {self.limits.headers} headers")
+        if self._header_count > self._limits.headers:
+            raise _Refused(431, f"there are more than {self._limits.headers} headers")
         self._header_bytes += len(name) + len(value)
-        if self._header_bytes > self.limits.head_bytes:
+        if self._header_bytes > self._limits.head_bytes:
             raise _Refused(431, self._too_long)
         if not self._in_head:
             return  # a trailer field (RFC 9110, 6.5.1)
@@ -373,23 +479,23 @@ class _Connection(asyncio.Protocol):
             raise _Refused(400, f"more than {_MOST_WAITING} requests wait on the connection")
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise _Refused(400, "the only transfer coding known is chunked")
-        self._in_head, self._body_bytes, self._framing_bytes = False, 0, 0
-        expects = is_new and headers.get("expect", "").lower() == "100-continue"
-        body = self._body = Body(self._flow, self._go_on if expects else _nothing)
-        self.deadline = self._loop.time() + self.limits.body_seconds
+        self._in_head, self._framing_bytes = False, 0
+        self._body_bytes, self._body_seconds = 0, self._limits.body_seconds
+        self._expects_leave = is_new and headers.get("expect", "").lower() == "100-continue"
+        self._body = Body(self._more_body)
         length = headers.get("content-length")
-        request = HttpRequest(
-            method=self._parser.get_method().decode("latin-1"),
-            target=self._url.decode("latin-1"),
-            headers=headers,
-            length=None if length is None else int(length),
-            body=body,
-            start=self._start_stream,
-            keep_alive=self._parser.should_keep_alive(),
-            peer=self._peer,
+        self._waiting.append(
+            HttpRequest(
+                method=self._parser.get_method().decode("latin-1"),
+                target=self._url.decode("latin-1"),
+                headers=headers,
+                length=None if length is None else int(length),
+                body=self._body,
+                start=self._start_stream,
+                keep_alive=self._parser.should_keep_alive(),
+                peer=self._peer,
+            )
         )
-        self._waiting.append(request)
-        self._begin_next()
 
     def on_body(self, piece: bytes) -> None:
         if self._body is None:
@@ -397,172 +503,10 @@ class _Connection(asyncio.Protocol):
         self._body.feed(piece)
         self._framing_bytes = 0
         self._body_bytes += len(piece)
-        if self._body_bytes >= self.limits.body_bytes_each:
-            self._body_bytes = 0
-            self.deadline = self._loop.time() + self.limits.body_seconds
+        if self._body_bytes >= self._limits.body_bytes_each:
+            self._body_bytes, self._body_seconds = 0, self._limits.body_seconds
 
     def on_message_complete(self) -> None:
         if self._body is not None:
-            self._body.end()
+            self._body.is_whole = True
             self._body = None
-        self.deadline = _NEVER
-        if len(self._waiting) > 1:
-            self._flow(False)  # noqa: FBT003 - the direction
-
-    # -- one request -----------------------------------------------------------------------
-
-    def _begin_next(self) -> None:
-        if self._drained is not None or self._is_closing:
-            return  # the client has not read the previous answer yet
-        if self._task is None and self._waiting:
-            self._task = self._loop.create_task(self._serve(self._waiting[0]))
-
-    async def _serve(self, request: HttpRequest) -> None:
-        body = request.body
-        response = await self.server.handler(request)
-        self._task = None
-        self._waiting.popleft()
-        if self._is_closing:
-            return
-        whole = body.is_whole
-        ends = self.server.is_draining or (self._is_broken and not self._waiting)
-        last = ends or not (whole and request.keep_alive)
-        if response is not None:
-            self._write(response, last=last, has_body=request.method != "HEAD")
-        elif self._stream is None or not self._stream.is_ended:
-            self._transport.abort()  # the client must not take the answer for complete
-            return
-        self._stream = None
-        if last:
-            self._linger(is_read=whole and not self._is_broken)
-            return
-        if self._drained is None:
-            self._rest()
-
-    def _rest(self) -> None:
-        """Begin the next waiting request, or wait for one: the answers so far were read."""
-        if self._body is not None:
-            self.deadline = self._body_deadline()
-        else:
-            limits = self.limits
-            seconds = limits.head_seconds if self._in_head else limits.idle_seconds
-            self.deadline = self._loop.time() + seconds
-        if len(self._waiting) <= 1:
-            self._flow(True)  # noqa: FBT003 - the direction
-        self._begin_next()
-
-    def _write(self, response: HttpResponse, *, last: bool, has_body: bool = True) -> None:
-        self._transport.write(self.server.encoded(response, is_last=last, has_body=has_body))
-
-    def _start_stream(self, status: int, headers: Headers) -> Stream:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
-        self._waiting[0].body.expect()  # an interim answer has to precede the final one
-        self._transport.write(
-            b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
-            % (_REASONS[status], self.server.date, lines)
-        )
-        self._stream = Stream(self._write_piece, self._drain)
-        return self._stream
-
-    def _write_piece(self, data: bytes) -> None:
-        if self._is_closing:
-            raise ConnectionResetError("the client has gone away")
-        self._transport.write(data)
-
-    def _drain(self) -> asyncio.Future[None] | None:
-        return self._drained
-
-    def _go_on(self) -> None:
-        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    # -- back-pressure, and the end --------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        self._drained = self._loop.create_future()
-        self._answer_deadline = self._loop.time() + self.limits.answer_seconds
-
-    def resume_writing(self) -> None:
-        waiter, self._drained = self._drained, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-        if self._is_closing:
-            return
-        if self._task is None:
-            self._rest()
-        else:
-            self.deadline = self._body_deadline()
-
-    def _body_deadline(self) -> float:
-        is_awaited = self._body is not None and not self._is_paused
-        return self._loop.time() + self.limits.body_seconds if is_awaited else _NEVER
-
-    def _flow(self, on: bool) -> None:  # noqa: FBT001 - the direction
-        """Resume or pause reading; while it is paused, data wait in the client's kernel."""
-        if self._is_paused is not on or self._is_closing:
-            return
-        self._is_paused = not on
-        if on:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
-        if self._body is not None and self._drained is None:
-            self.deadline = self._body_deadline()
-
-    def is_late(self, now: float) -> bool:
-        """Whether the client has missed its current deadline."""
-        return now >= (self.deadline if self._drained is None else self._answer_deadline)
-
-    def time_out(self) -> None:
-        """End the connection or the request of a client that has missed its deadline."""
-        if self._is_closing or self._drained is not None:
-            self._transport.abort()
-        elif self._body is not None and self._task is not None:
-            self.deadline = _NEVER
-            self._body.fail(BodyCut("the body did not come in time", 408))
-        elif self._in_head:
-            self._refuse(408, "the request did not come in time")
-        else:
-            self._transport.close()
-
-    def close_when_idle(self) -> None:
-        if not self._is_made:
-            self._abort()
-        elif self._task is None:
-            self._transport.close()
-
-    def cut(self) -> asyncio.Task[None] | None:
-        """Close at once; cancel the request's task and return it."""
-        self._abort()
-        if self._task is not None:
-            self._task.cancel()
-        return self._task
-
-    def _refuse(self, status: int, message: str) -> None:
-        if self._is_closing:
-            return
-        if self._task is None and not self._waiting:
-            self._write(self.server.refusal(status, message), last=True)
-            self._linger(is_read=False)
-            return
-        # Answer the earlier requests first. If a body is bad, its own request's answer says so.
-        self._is_broken = True
-        self._flow(False)  # noqa: FBT003 - the direction
-        if self._body is not None:
-            self._body.fail(BodyCut(message, status))
-
-    def _linger(self, *, is_read: bool) -> None:
-        """Close in a way that lets the client read the answer, although it may still be sending."""
-        self._is_closing = True
-        if is_read:
-            self._transport.close()
-            return
-        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
-        if self._is_paused:
-            self._transport.resume_reading()
-        self.deadline = self._loop.time() + _LINGER_SECONDS
-
-
-def _nothing() -> None:
-    """Do nothing: the client does not expect a 100 Continue."""

@@ -7,18 +7,10 @@ not read the connection, so that a faster sender waits in its own kernel. The se
 
 from __future__ import annotations
 
-import asyncio
-import collections
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 Headers = tuple[tuple[str, str], ...]
-
-#: Bytes of a body that may wait for the handler before the server stops reading the connection:
-#: some thousand rows of a stream, which are stored together.
-_UNREAD_BYTES = 192 * 1024
-#: The same bound before the handler has read anything, when the caller is not authenticated yet.
-_EARLY_BYTES = 16 * 1024
 
 
 class BodyTooLarge(Exception):
@@ -74,93 +66,47 @@ class HttpResponse:
 
 
 class Body:
-    """The body of a request, while it arrives."""
+    """The body of a request, while it arrives.
 
-    __slots__ = (
-        "_bytes", "_ended", "_expects", "_failure", "_flow", "_most_unread", "_pieces", "_waiter",
-    )  # fmt: skip
+    Args:
+        more: reads the connection until a part of the body, or its end, has come; raises BodyCut.
+    """
 
-    def __init__(self, flow: Callable[[bool], None], on_first_read: Callable[[], None]) -> None:
-        """``flow(False)`` pauses reading from the connection, ``flow(True)`` resumes it."""
-        self._flow = flow
-        self._expects: Callable[[], None] | None = on_first_read
-        self._pieces: collections.deque[bytes] = collections.deque()
+    __slots__ = ("_bytes", "_more", "_pieces", "is_whole")
+
+    def __init__(self, more: Callable[[], Awaitable[None]]) -> None:
+        self._more = more
+        self._pieces: list[bytes] = []
         self._bytes = 0
-        self._most_unread = _EARLY_BYTES
-        self._ended = False
-        self._failure: BodyCut | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole body has arrived."""
-        return self._ended
+        self.is_whole = False
 
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._bytes += len(piece)
-        if self._bytes > self._most_unread:
-            self._flow(False)  # noqa: FBT003 - the direction
-        self._wake()
-
-    def end(self) -> None:
-        self._ended = True
-        self._wake()
-
-    def fail(self, failure: BodyCut) -> None:
-        """Make the reader raise this once it has read what arrived."""
-        self._failure = failure
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
     async def read(self, most_bytes: int) -> bytes:
         """Return the whole body; raises BodyTooLarge, BodyCut."""
-        if self._ended and self._bytes <= most_bytes:  # nearly every body comes with its head
-            self._bytes = 0
-            pieces = self._pieces
-            return pieces.popleft() if len(pieces) == 1 else self._taken()
-        whole = bytearray()
-        async for piece in self.pieces():
-            whole += piece
-            if len(whole) > most_bytes:
-                raise BodyTooLarge
-        return bytes(whole)
+        while self._bytes <= most_bytes:
+            if self.is_whole:
+                return self._taken()
+            await self._more()
+        raise BodyTooLarge
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the bytes as they arrive; raises BodyCut."""
-        self._most_unread = _UNREAD_BYTES
         while True:
             if self._pieces:
-                piece = self._taken()
-                self._bytes = 0
-                self._flow(True)  # noqa: FBT003 - the direction
-                yield piece
-            elif self._ended:
+                yield self._taken()
+            elif self.is_whole:
                 return
-            elif self._failure is not None:
-                raise self._failure
             else:
-                await self._arrival()
-
-    def expect(self) -> None:
-        """Answer ``Expect: 100-continue``, if the client sent it and the body is not there yet."""
-        if self._expects is not None and not self._ended:
-            self._expects()
-        self._expects = None
+                await self._more()
 
     def _taken(self) -> bytes:
         taken = b"".join(self._pieces)
         self._pieces.clear()
+        self._bytes = 0
         return taken
-
-    async def _arrival(self) -> None:
-        self.expect()
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
 
 
 @dataclass(slots=True, eq=False)
@@ -189,23 +135,18 @@ class HttpRequest:
 class Stream:
     """A response in chunks; ``write`` waits while the client does not read."""
 
-    __slots__ = ("_drain", "_write", "is_ended")
+    __slots__ = ("_send", "is_ended")
 
-    def __init__(
-        self, write: Callable[[bytes], None], drain: Callable[[], asyncio.Future[None] | None]
-    ) -> None:
-        self._write = write
-        self._drain = drain
+    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self._send = send
         self.is_ended = False
 
     async def write(self, data: bytes) -> None:
         """Send a chunk; raises ConnectionError if the client has gone away or reads nothing."""
         if data:
-            self._write(b"%x\r\n%b\r\n" % (len(data), data))
-            if (waiting := self._drain()) is not None:
-                await waiting
+            await self._send(b"%x\r\n%b\r\n" % (len(data), data))
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Complete the response; without this the client sees that it was cut."""
-        self._write(b"0\r\n\r\n")
+        await self._send(b"0\r\n\r\n")
         self.is_ended = True

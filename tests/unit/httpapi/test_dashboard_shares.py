@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 from duepoint import clock as clocks
 from duepoint.httpapi import access, application, calls
@@ -45,8 +45,8 @@ async def test_one_user_does_not_take_all_connections_to_the_api_server():
     handler = application.Application(shared)
 
     async def ask(token):
-        body = requests.Body(lambda _go_on: None, lambda: None)
-        body.end()
+        body = requests.Body(AsyncMock())
+        body.is_whole = True
         headers = {"authorization": f"Bearer {token}"}
         return await handler(
             requests.HttpRequest(
