@@ -21,7 +21,7 @@ def snippet(language: str) -> str:
 def cases() -> list[tuple[bool, dict[str, str], str]]:
     """(is valid, headers, body)"""
     now = str(int(time.time()))
-    signers = [signing.key_of(OTHER), signing.key_of(SECRET)]
+    signers = [signing.signer(OTHER), signing.signer(SECRET)]
     signature = signing.header(signers, "msg_1", now, BODY.encode())
     good = {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
     old = str(int(now) - 3600)

@@ -338,7 +338,7 @@ def _write_request(folder: Path) -> None:
     """Write a signed webhook as a receiver stores it, and its secret."""
     now = str(int(time.time()))
     body = b'{"type": "schedule.fired"}'
-    signature = signing.header([signing.key_of(_SECRET)], "msg_1", now, body)
+    signature = signing.header([signing.signer(_SECRET)], "msg_1", now, body)
     headers = {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
     (folder / "secret.txt").write_text(_SECRET)
     head = "".join(f"{name}: {value}\n" for name, value in headers.items())
