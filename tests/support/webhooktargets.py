@@ -37,7 +37,8 @@ class FixedServices:
         self.known = known or {}
         self.forgotten: list[tuple[str, str]] = []
 
-    async def resolve(self, namespace, name, port):
+    async def get(self, namespace, key):
+        name = key[0]
         found = self.known.get((namespace, name))
         if isinstance(found, errors.ApiError):
             raise found
@@ -45,8 +46,8 @@ class FixedServices:
             message=f"Service {namespace}/{name}: not there",
         )
 
-    def forget(self, namespace, name) -> None:
-        self.forgotten.append((namespace, name))
+    def forget(self, namespace, which) -> None:
+        self.forgotten += [(namespace, "billing")] if which(("billing", 80)) else []
 
 
 def a_service(*addresses: tuple[str, int], name="billing", namespace="default", vouched=True):

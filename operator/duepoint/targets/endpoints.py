@@ -13,7 +13,6 @@ webhooks must keep firing through its outages. An answer that did not work is fo
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import yarl
@@ -31,8 +30,6 @@ from duepoint.targets import memory, target
 _ADDRESS_BYTES = 200
 
 Found = services.ServiceResolved | services.ServiceUnresolved
-#: namespace, name, port -> the API server's answer; raises ``kube.errors.ApiError``.
-Look = Callable[[str, str, int | str], Awaitable[Found]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +55,7 @@ async def locate(
     if service is None:
         return of_url(webhook.url or "")
     try:
-        found = await known.resolve(namespace, service.name, service.port)
+        found = await known.get(namespace, (service.name, service.port))
     except kube_errors.ApiError as error:
         refused = isinstance(error, kube_errors.Forbidden)
         return target.Trouble(
@@ -110,28 +107,17 @@ def _invalid(message: str) -> target.Trouble:
     return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)
 
 
-class ServiceCache:
-    """Resolves Services and caches them; those that cannot be called are looked up each time."""
+ServiceCache = memory.Memory[tuple[str, int | str], Found]
+"""Key: the Service's name, and the number or name of its port."""
 
-    def __init__(self, look: Look, clock: clocks.Clock) -> None:
-        self._look = look
-        self._memory = memory.Memory(self._resolve, clock)
 
-    async def resolve(self, namespace: str, name: str, port: int | str) -> Found:
-        """Return the Service's addresses; raises ``kube.errors.ApiError``."""
-        return await self._memory.get(namespace, (name, port))
+def service_cache(api: port.Api, clock: clocks.Clock) -> ServiceCache:
+    """Return a cache of Services; those that cannot be called are looked up each time."""
 
-    def forget(self, namespace: str, name: str) -> None:
-        """Look the Service up again next time, for every port."""
-        self._memory.forget(namespace, lambda key: key[0] == name)
-
-    async def _resolve(self, namespace: str, key: tuple[str, int | str]) -> memory.Life[Found]:
-        found = await self._look(namespace, *key)
+    async def look(namespace: str, key: tuple[str, int | str]) -> memory.Life[Found]:
+        found = await services.resolve(api, namespace, *key)
         if isinstance(found, services.ServiceResolved):
             return memory.Life(value=found, size=_ADDRESS_BYTES * (1 + len(found.addresses)))
         return memory.Life(value=found, fresh_seconds=0.0, usable_seconds=0.0, size=0)
 
-
-def service_cache(api: port.Api, clock: clocks.Clock) -> ServiceCache:
-    """Return a cache of Services at this API server."""
-    return ServiceCache(functools.partial(services.resolve, api), clock)
+    return memory.Memory(look, clock)

@@ -22,7 +22,7 @@ class Server:
         self.answers = list(answers)
         self.asked = 0
 
-    async def __call__(self, namespace, name, port):
+    async def resolve(self, api, namespace, name, port):
         self.asked += 1
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -36,13 +36,18 @@ def clock():
     return fakeclock.FakeClock()
 
 
+def a_cache(server, clock, monkeypatch):
+    monkeypatch.setattr(services, "resolve", server.resolve)
+    return endpoints.service_cache(None, clock)
+
+
 def ask(cache, name="billing", port=80):
-    return cache.resolve("shop", name, port)
+    return cache.get("shop", (name, port))
 
 
-async def test_an_answer_is_believed_for_a_minute(clock):
+async def test_an_answer_is_believed_for_a_minute(clock, monkeypatch):
     server = Server(FOUND, MOVED)
-    cache = endpoints.ServiceCache(server, clock)
+    cache = a_cache(server, clock, monkeypatch)
     assert await ask(cache) is FOUND
     await clock.advance(59)
     assert await ask(cache) is FOUND
@@ -51,9 +56,9 @@ async def test_an_answer_is_believed_for_a_minute(clock):
     assert server.asked == 2
 
 
-async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
+async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock, monkeypatch):
     server = Server(FOUND, AWAY)
-    cache = endpoints.ServiceCache(server, clock)
+    cache = a_cache(server, clock, monkeypatch)
     await ask(cache)
     await clock.advance(3590)
     assert await ask(cache) is FOUND
@@ -62,9 +67,9 @@ async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
         await ask(cache)
 
 
-async def test_a_service_that_was_deleted_is_not_remembered(clock):
+async def test_a_service_that_was_deleted_is_not_remembered(clock, monkeypatch):
     server = Server(FOUND, GONE, AWAY)
-    cache = endpoints.ServiceCache(server, clock)
+    cache = a_cache(server, clock, monkeypatch)
     await ask(cache)
     await clock.advance(61)
     assert await ask(cache) is GONE

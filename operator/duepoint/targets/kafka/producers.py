@@ -125,26 +125,26 @@ class Producers:
         key: bytes,
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
-        denied: list[outcome.Outcome],
+        seconds: float,
     ) -> str | outcome.Retry | outcome.Rejected:
-        """Send a record; return where it is stored, or the outcome. The caller sets the time limit.
-
-        Args:
-            denied: receives the outcome if a broker may not be dialled, because the library goes
-                on trying the others until the time is over.
-        """
+        """Send a record within ``seconds``; return where it is stored, or the outcome."""
         held = self._of(brokers, dialler)
         refusals = held.denied
         refusals.clear()
         held.sends += 1
         self._keep_bound()
         try:
-            return await self._thread.call(held.send(topic, key, value, headers))
+            async with asyncio.timeout(seconds):
+                return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
             self._let_go(held)  # it may hang for ever, and must not send the record later
-            if (refused := _refusal(refusals)) is not None:
-                denied.append(refused)
             raise
+        except TimeoutError:
+            self._let_go(held)
+            # If a broker may not be dialled, the library goes on trying the others.
+            message = f"no answer from the brokers in {seconds:g} s"
+            late = outcome.Retry(reason=Reason.NETWORK, message=message)
+            return _refusal(refusals) or late
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
                 self._let_go(held)

@@ -120,47 +120,37 @@ class KafkaTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        denied: list[outcome.Outcome] = []
+        begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                return await self._produce(firing, denied)
-        except TimeoutError:
-            if denied:
-                return denied[-1]
-            return outcome.Retry(
-                reason=Reason.NETWORK, message=f"no answer from the brokers in {seconds:g} s"
-            )
-
-    async def close(self) -> None:
-        """Close the connections; no send may be in flight."""
-        if self._opened is not None:
-            await self._opened.close()
-
-    async def _produce(
-        self, firing: target.Firing, denied: list[outcome.Outcome]
-    ) -> outcome.Outcome:
-        try:
-            brokers = await self._brokers(firing)
+                brokers = await self._brokers(firing)
         except references.Unread as unread:
             trouble = unread.trouble
             return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
+        except TimeoutError:
+            message = f"nothing was sent: the API server did not answer in {seconds:g} s"
+            return outcome.Retry(reason=Reason.API_UNAVAILABLE, message=message, started=False)
         fields = streamtarget.entry(firing, self._clock.now_us())
         value = fields.pop("payload")
-        headers = [(name, _bytes(text)) for name, text in fields.items()]
         answer = await self._producers().send(
             brokers,
             self._diallers(firing.namespace),
             topic=cast("actions.KafkaAction", firing.action.target).topic,
             key=firing.schedule_id.encode(),
             value=_bytes(value),
-            headers=headers,
-            denied=denied,
+            headers=[(name, _bytes(text)) for name, text in fields.items()],
+            seconds=seconds - (self._clock.monotonic() - begun),
         )
         if isinstance(answer, str):
             return outcome.Delivered(accepted_us=self._clock.now_us(), message=answer)
         if answer.reason is Reason.REJECTED:
             self._reader.forget(firing.namespace)
         return answer
+
+    async def close(self) -> None:
+        """Close the connections; no send may be in flight."""
+        if self._opened is not None:
+            await self._opened.close()
 
     async def _brokers(self, firing: target.Firing) -> Brokers:
         if not is_installed():

@@ -211,9 +211,9 @@ class WebhookTarget:
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
         if isinstance(answer, target.Trouble):
             _attempts(answer.code_class).inc()
-            if webhook.service is not None:  # its endpoints may have changed
+            if (service := webhook.service) is not None:  # its endpoints may have changed
                 self._prepared.drop(firing.namespace, id(webhook))
-                self._services.forget(firing.namespace, webhook.service.name)
+                self._services.forget(firing.namespace, lambda key: key[0] == service.name)
         else:
             _attempts(f"{answer.status // 100}xx").inc()
         return response.judge(answer, webhook, now_us=self._clock.now_us(), due_us=firing.due_us)
