@@ -375,7 +375,7 @@ async def _api(chosen: settings.ApiSettings) -> None:
         api = await stack.enter_async_context(api_session(access, "api"))
         users = None
         if chosen.api_dashboard:
-            users = kubeapi.UserSessions(access, component="dashboard", observe=_counting())
+            users = kubeapi.UserSessions(access, component="dashboard")
             stack.push_async_callback(users.close)
         served = await stack.enter_async_context(
             answering(chosen, api=api, clock=clock, health=health, users=users)
@@ -449,17 +449,7 @@ async def serving(
 
 def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
     """Return a session to the API server that counts its requests in the metrics."""
-    return kubeapi.ApiSession(access, component=component, observe=_counting())
-
-
-def _counting() -> kubeapi.Observer:
-    """Return an observer that counts requests to the API server in the metrics."""
-    requests = functools.cache(telemetry.api_requests_total.labels)  # a lookup costs more than inc
-
-    def count(verb: str, resource: str, code: int) -> None:
-        requests(verb, resource, str(code)).inc()
-
-    return count
+    return kubeapi.ApiSession(access, component=component)
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:

@@ -52,7 +52,7 @@ class FixedServices:
 
 def a_service(*addresses: tuple[str, int], name="billing", namespace="default", vouched=True):
     return services.ServiceResolved(
-        addresses=tuple(services.ServiceAddress(host=host, port=port) for host, port in addresses),
+        addresses=addresses,
         server_name=f"{name}.{namespace}.svc",
         vouched=vouched,
     )

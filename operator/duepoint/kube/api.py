@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import functools
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+import prometheus_client
 
 import duepoint
 from duepoint import errors as base
-from duepoint import faults
+from duepoint import faults, telemetry
 from duepoint.faults import FaultPoint
 from duepoint.kube import credentials, errors, port, transport
 from duepoint.net import httpclient
@@ -38,11 +40,15 @@ _LESS = 8
 WATCH_SECONDS = (240, 360)
 #: Waits between attempts to reopen a watch, doubled each time, with full jitter.
 REOPEN_SECONDS = (0.2, 30.0)
+_random = random.Random()  # noqa: S311 - jitter
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
-#: Called with each finished request: verb, resource, status code (0 where no answer came).
-Observer = Callable[[str, str, int], None]
+
+@functools.cache
+def _requests(verb: str, resource: str, code: int) -> prometheus_client.Counter:
+    """Return the counter of requests that end so; code 0 = no answer came."""
+    return telemetry.api_requests_total.labels(verb, resource, str(code))
 
 
 class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
@@ -53,14 +59,10 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         access: credentials.Credentials,
         *,
         component: str,
-        observe: Observer | None = None,
-        rng: random.Random | None = None,
         connections: transport.Transport | None = None,
     ) -> None:
         """``connections``: shared ones, which ``close`` leaves open; None = open own ones."""
         self._access = access
-        self._observe = observe or (lambda _verb, _resource, _code: None)
-        self._random = rng or random.Random()  # noqa: S311 - jitter
         self._is_shared = connections is not None
         self._transport = connections or transport.Transport(agent_of(component))
         self._held_until = 0.0
@@ -125,7 +127,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 renewed = True
             except errors.Throttled as error:
                 # Up to a quarter more, so that requests that waited together come back apart.
-                seconds = (error.retry_after_seconds or 1.0) * (1 + self._random.random() / 4)
+                seconds = (error.retry_after_seconds or 1.0) * (1 + _random.random() / 4)
                 self._held_until = max(self._held_until, _now() + seconds)
                 if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
                     raise
@@ -147,7 +149,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         else:
             return answer
         finally:
-            self._observe(call.verb, port.resource_of(call.path), code)
+            _requests(call.verb, port.resource_of(call.path), code).inc()
 
     async def _logged_in(self, deadline: float) -> credentials.Login:
         if (known := self._access.known()) is not None:
@@ -268,11 +270,11 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 failures += 1
                 first, longest = REOPEN_SECONDS
                 backoff = min(longest, first * 2 ** min(failures, 16))
-                jittered = self._random.uniform(backoff / 2, backoff)
+                jittered = _random.uniform(backoff / 2, backoff)
                 await asyncio.sleep((error.retry_after_seconds or 0.0) + jittered)
             else:
                 # A server that closes each watch at once must not be asked in a tight loop.
-                await asyncio.sleep(self._random.uniform(0.05, REOPEN_SECONDS[0]))
+                await asyncio.sleep(_random.uniform(0.05, REOPEN_SECONDS[0]))
 
     async def _events(
         self, path: str, resource_version: str, query: Mapping[str, str] | None
@@ -286,7 +288,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": resource_version,
-                "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
+                "timeoutSeconds": str(_random.randint(*WATCH_SECONDS)),
             }
             async with self._transport.stream(path, watched, login) as answer:
                 await faults.reach(FaultPoint.AFTER_WATCH_OPENED)
@@ -302,7 +304,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         except transport.NETWORK_ERRORS as error:
             raise _unavailable(attempt, error) from error
         finally:
-            self._observe("WATCH", port.resource_of(path), code)
+            _requests("WATCH", port.resource_of(path), code).inc()
 
 
 def _page_decoder(item_type: type[ItemT]) -> msgspec.json.Decoder[port.ListPage[ItemT]]:
@@ -345,12 +347,10 @@ class UserSessions:
         access: credentials.Credentials,
         *,
         component: str,
-        observe: Observer | None = None,
     ) -> None:
         """``access``: our own credentials; they name the API server and how to verify it."""
         self._access = access
         self._component = component
-        self._observe = observe
         self._connections = transport.Transport(agent_of(component))
         self._own: credentials.Login | None = None
         self._anonymous: credentials.Login | None = None
@@ -361,7 +361,6 @@ class UserSessions:
         return ApiSession(
             credentials.Credentials(login),
             component=self._component,
-            observe=self._observe,
             connections=self._connections,
         )
 

@@ -22,24 +22,16 @@ from duepoint.kube import errors, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAddress:
-    """An IP address and a port number to connect to."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResolved:
     """A Service that can be dialled.
 
     Attributes:
-        addresses: at least one.
+        addresses: IP addresses and ports to connect to, at least one.
         server_name: for the Host header, SNI and the certificate, such as ``billing.shop.svc``.
         vouched: whether Kubernetes manages all endpoints; else each must be on the allow-list.
     """
 
-    addresses: tuple[ServiceAddress, ...]
+    addresses: tuple[tuple[str, int], ...]
     server_name: str
     vouched: bool
 
@@ -132,9 +124,7 @@ async def resolve(
         (each.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER for each in slices
     )
     if vouched and spec.cluster_ip not in ("", "None"):  # None: headless
-        addresses: tuple[ServiceAddress, ...] = (
-            ServiceAddress(host=spec.cluster_ip, port=chosen.port),
-        )
+        addresses: tuple[tuple[str, int], ...] = ((spec.cluster_ip, chosen.port),)
     else:
         ready = (address for each in slices for address in _ready_addresses(each, chosen))
         addresses = tuple(dict.fromkeys(ready))
@@ -145,7 +135,7 @@ async def resolve(
     )
 
 
-def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
+def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[tuple[str, int]]:
     """Yield the ready addresses; a slice's port has the Service port's name and target number."""
     number = next(
         (
@@ -161,7 +151,7 @@ def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
         for host in endpoint.addresses:
             with contextlib.suppress(ValueError):  # type FQDN: we never look up names
                 ipaddress.ip_address(host)
-                yield ServiceAddress(host=host, port=number)
+                yield host, number
 
 
 def _unresolved(

@@ -87,7 +87,7 @@ def of_url(text: str) -> Destination | target.Trouble:
 def of_service(service: actions.ServiceRef, found: services.ServiceResolved) -> Destination:
     """Return the destination of a resolved Service."""
     usual = 443 if service.scheme == "https" else 80
-    port = service.port if isinstance(service.port, int) else found.addresses[0].port
+    port = service.port if isinstance(service.port, int) else found.addresses[0][1]
     name = found.server_name
     authority = name if port == usual else f"{name}:{port}"
     return Destination(
@@ -98,7 +98,7 @@ def of_service(service: actions.ServiceRef, found: services.ServiceResolved) -> 
             scheme=service.scheme,
             service=True,
             vouched=found.vouched,
-            endpoints=tuple((address.host, address.port) for address in found.addresses),
+            endpoints=found.addresses,
         ),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ SCHEDULES = schedules.collection()
 def a_session(server: Server, access: credentials.Credentials | None = None) -> api.ApiSession:
     login = credentials.Login(server=server.url, token="secret")
     access = access or credentials.Credentials(login)
-    return api.ApiSession(access, component="test", rng=random.Random(1))
+    return api.ApiSession(access, component="test")
 
 
 def event(kind: str, name: str, version: int) -> bytes:

@@ -59,7 +59,7 @@ async def test_the_cluster_ip_of_a_service_without_a_selector_is_not_trusted():
     await a_slice(kubernetes, "169.254.169.254")
     found = await services.resolve(kubernetes, "team", "billing", 80)
     assert isinstance(found, services.ServiceResolved)
-    assert [one.host for one in found.addresses] == ["169.254.169.254"]
+    assert [host for host, _ in found.addresses] == ["169.254.169.254"]
     assert not found.vouched
 
 
@@ -74,7 +74,7 @@ async def test_a_service_with_a_slice_of_another_author_is_not_dialled_by_its_cl
     await a_slice(kubernetes, "10.9.9.9", port=8081, labels=labels)
     found = await services.resolve(kubernetes, "team", "billing", 80)
     assert isinstance(found, services.ServiceResolved)
-    assert [one.host for one in found.addresses] == ["10.1.1.1", "10.9.9.9"]
+    assert [host for host, _ in found.addresses] == ["10.1.1.1", "10.9.9.9"]
     assert not found.vouched
 
 

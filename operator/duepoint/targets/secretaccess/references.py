@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from duepoint import clock as clocks
 from duepoint.kube import errors, port, secrets
 from duepoint.net import addresses
-from duepoint.schedules import actions, specfields
+from duepoint.schedules import specfields
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
@@ -122,18 +122,6 @@ def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> No
         f"{has}; who owns the Secret allows it with: kubectl annotate --overwrite secret {to.name} "
         f"-n {to.namespace} {SEND_TO}={receiver}",
     )
-
-
-def authorities(namespace: str, ca: actions.CaRef, receiver: Receiver) -> Reference:
-    """Return the reference to the object with the certificate authorities.
-
-    Nothing in it is sent, but error messages reveal which keys it has. For a Secret that needs the
-    owner's consent. A ConfigMap holds no secrets.
-    """
-    path = "spec.webhook.tls.caRef"
-    if ca.kind == "Secret":
-        return secret(path, namespace, ca.name, receiver)
-    return Reference(path=path, kind=ca.kind, namespace=namespace, name=ca.name)
 
 
 class KeyReader:

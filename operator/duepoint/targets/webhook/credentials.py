@@ -213,7 +213,18 @@ class _Receiving:
         return references.secret(path, self.namespace, name, self._receiver)
 
     def authorities(self, ca: actions.CaRef) -> references.Reference:
-        return references.authorities(self.namespace, ca, self._receiver)
+        """Return the reference to the object with the certificate authorities.
+
+        Nothing in it is sent, but error messages reveal which keys it has. For a Secret that needs
+        the owner's consent. A ConfigMap holds no secrets.
+        """
+        return references.Reference(
+            path="spec.webhook.tls.caRef",
+            kind=ca.kind,
+            namespace=self.namespace,
+            name=ca.name,
+            receiver=self._receiver if ca.kind == "Secret" else None,
+        )
 
     async def read_url(self, secret: actions.SecretKey) -> str:
         """Return the URL from a Secret, whose annotation has to allow the URL's own host."""

@@ -118,14 +118,9 @@ def _after_us(
 # -- no response ---------------------------------------------------------------------------------
 
 
-def no_answer(seconds: float) -> target.Trouble:
-    return _late(f"no answer within {seconds:.3g} s")
-
-
-def no_connection(host: str, seconds: float, *, is_tls: bool) -> target.Trouble:
-    within = min(seconds, httpclient.CONNECT_SECONDS)
-    kind = "TLS connection" if is_tls else "connection"
-    return _late(f"no {kind} to {host} within {within:.3g} s")
+def late(message: str) -> target.Trouble:
+    """Return the trouble for a missed deadline."""
+    return target.Trouble(reason=Reason.NETWORK, message=message, code_class="timeout")
 
 
 def trouble(error: Exception, host: str) -> target.Trouble:
@@ -147,10 +142,6 @@ def trouble(error: Exception, host: str) -> target.Trouble:
         return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)
     said = _wording(error) if cause is None else _connecting_wording(cause)
     return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
-
-
-def _late(message: str) -> target.Trouble:
-    return target.Trouble(reason=Reason.NETWORK, message=message, code_class="timeout")
 
 
 def _wording(error: Exception) -> str:

@@ -172,10 +172,11 @@ class WebhookTarget:
         try:
             received = await self._pool.send(self._call(firing, ready, seconds))
         except httpclient.ConnectionLate:
-            is_tls = ready.endpoint.tls is not None
-            return response.no_connection(host, seconds, is_tls=is_tls)
+            kind = "connection" if ready.endpoint.tls is None else "TLS connection"
+            within = min(seconds, httpclient.CONNECT_SECONDS)
+            return response.late(f"no {kind} to {host} within {within:.3g} s")
         except TimeoutError:
-            return response.no_answer(seconds)
+            return response.late(f"no answer within {seconds:.3g} s")
         except (OSError, ValueError) as error:
             return response.trouble(error, host)
         if ready.asked.needs_secrets and received.status in _UNWELCOME:
