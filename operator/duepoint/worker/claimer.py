@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,9 +88,12 @@ class Claimer:
         self._limits = limits
         self._draining = asyncio.Event()
         self._room = room.Room(firer.jobs, most=limits.under_way, batch=limits.batch)
-        self._suspects = suspects.SuspectClaims(limits.lease_seconds)
         self._keepalive = keepalive.Keepalive(queue, clock, health, worker=worker)
-        self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
+        self._isolation = suspects.Isolation(queue, clock)
+        #: While a claim of suspects is in hand; after this instant it holds up no other.
+        self._suspects_until = -math.inf
+        #: Shards with further suspects.
+        self._suspected: set[messages.ShardId] = set()
         self._asked = 0
         #: The wake-ups of the newest connection; set before the first claim.
         self._wakeups: Wakeups
@@ -113,7 +117,7 @@ class Claimer:
         finally:
             await _end(self._running)
             await _end({keeping})
-            await self._isolation.leave()
+            await self._isolation.take_back()
             await self._keepalive.say_goodbye()
 
     async def _claim_until_drained(self) -> None:
@@ -252,11 +256,18 @@ class Claimer:
         return answers
 
     async def _claim_suspects(self, shard: messages.ShardId) -> None:
-        """Claim points that have lost two owners, unless this worker holds such a claim already."""
+        """Claim points that have lost two owners, unless this worker holds such a claim already.
+
+        A worker that took all parts of such claims at once would take the culprit's neighbours down
+        with it each time, and they would become as suspicious as the culprit. So the other parts
+        wait until the one in hand has ended, or has not killed its worker for a while.
+        """
         now = self._clock.monotonic()
-        if not self._suspects.begin(now):
-            self._wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
+        if now < self._suspects_until:
+            self._suspected.add(shard)
+            self._wakeups.look_again([shard], after_seconds=self._suspects_until - now)
             return
+        self._suspects_until = now + self._limits.lease_seconds
         answers: list[messages.Claimed] = []
         try:
             answers = await self._claim([shard], self._limits.batch, of_suspects=True)
@@ -268,8 +279,10 @@ class Claimer:
                 self._end_suspects()  # another worker was quicker
 
     def _end_suspects(self) -> None:
-        if shards := self._suspects.end():
-            self._wakeups.look_again(shards)
+        self._suspects_until = -math.inf
+        if self._suspected:
+            self._wakeups.look_again(self._suspected)
+            self._suspected.clear()
 
     async def _wait_until_due(
         self, beating: asyncio.Task[None], draining: asyncio.Task[Any]

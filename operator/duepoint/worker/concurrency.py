@@ -30,7 +30,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import jobtarget, target
 from duepoint.targets.jobtarget import JobState
-from duepoint.worker import endings, results
+from duepoint.worker import endings
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
@@ -427,7 +427,7 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
 
 def _deadline_us(attempt: Attempt) -> int | None:
     """Return until when a waiting slot may start; None for a ScheduleRun's: it waits for ever."""
-    return results.deadline_us(attempt) if attempt.is_regular else None
+    return attempt.deadline_us if attempt.is_regular else None
 
 
 def _job_name(firing: target.Firing) -> str:

@@ -227,19 +227,22 @@ class Tried:
     """An attempt with its outcome.
 
     Attributes:
-        kind: the target's type, because a Job counts as started only once it exists.
         had_owner: another worker held this point before, and may have sent its request.
         fraction: uniform in [0, 1), the jitter of the backoff.
     """
 
     attempt: Attempt
+    firing: targets.Firing
     outcome: outcomes.Outcome
-    kind: type[actions.Target]
-    limits: outcomes.RetryLimits
     started_us: int
     now_us: int
     fraction: float
     had_owner: bool = False
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it makes a Job, which counts as started only once it exists."""
+        return isinstance(self.firing.action.target, actions.JobAction)
 
 
 def settlement(tried: Tried) -> Settlement:
@@ -278,7 +281,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
 
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
-    limits = tried.limits
+    limits = targets.retry_limits(tried.firing, tried.attempt.deadline_us)
     if not wanted.counted:  # what never began is no attempt, even if only one is allowed
         limits = dataclasses.replace(limits, max_attempts=limits.max_attempts + 1)
     due_us = outcomes.next_try(
@@ -299,7 +302,7 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
 
 def _tried_for_us(tried: Tried) -> int | None:
     """Return the time since the first try; None for a webhook, whose ``retry`` sets its waits."""
-    if tried.kind is actions.WebhookAction:
+    if isinstance(tried.firing.action.target, actions.WebhookAction):
         return None
     return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
 
@@ -311,7 +314,7 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tupl
     """
     attempt = tried.attempt
     status = wanted.http_status
-    if wanted.started and tried.kind is not actions.JobAction:
+    if wanted.started and not tried.is_job:
         state = RunState.RUNNING
         message = f"{wanted.message}; next try at {run.instant_text(due_us)}"
         return (_event(tried, state, wanted.reason, message, http_status=status),)
@@ -334,7 +337,7 @@ def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Settlem
     waited for a circuit until its time was over has not started.
     """
     waited = not last.started and not tried.attempt.first_try_us
-    missed = tried.kind is actions.JobAction or waited
+    missed = tried.is_job or waited
     is_late = waited and isinstance(last, outcomes.Retry) and not last.counted
     event = _event(
         tried,
@@ -356,7 +359,7 @@ def _retry(
     attempt = tried.attempt
     kind = attempt.point.kind
     # A delivery whose Secret was missing sent no request, so it has not started.
-    was_tried = wanted.counted and (wanted.started or tried.kind is actions.JobAction)
+    was_tried = wanted.counted and (wanted.started or tried.is_job)
     again = kind if kind in points.RUN_KINDS else PointKind.RETRY
     point = DuePoint(
         schedule_id=attempt.point.schedule_id,
@@ -377,7 +380,7 @@ def _retry(
     )
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
-    if tried.kind is actions.JobAction:
+    if tried.is_job:
         origin["target"] = records.JOB_TARGET
     return messages.Occurrence(
         point=point,
@@ -468,7 +471,7 @@ def _event(
 
 def _has_started(tried: Tried) -> bool:
     """Whether an earlier attempt has started the slot; one for a Job cannot have."""
-    return tried.kind is not actions.JobAction and tried.attempt.first_try_us > 0
+    return not tried.is_job and tried.attempt.first_try_us > 0
 
 
 def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str, str]:

@@ -351,7 +351,7 @@ class Firer:
             firing = self._firing(settler, attempt, _STAND_IN)
             return firing, _unreadable(action, attempt, now_us)
         firing = self._firing(settler, attempt, action)
-        give_up_us = targets.retry_limits(firing, results.deadline_us(attempt)).give_up_us
+        give_up_us = targets.retry_limits(firing, attempt.deadline_us).give_up_us
         if attempt.is_retry and now_us >= give_up_us:
             return firing, _too_late(attempt)
         if wait_seconds:

@@ -80,6 +80,12 @@ class Attempt:
         return self.point.kind is PointKind.CHAIN
 
     @property
+    def deadline_us(self) -> int | None:
+        """Until when the slot may start; None if its author has set no deadline."""
+        limit_us = self.definition.rule.policy.deadline_us
+        return None if limit_us is None else self.due_us + limit_us
+
+    @property
     def run_uid(self) -> str:
         """The uid of the ScheduleRun that requested this slot; empty for regular ones."""
         return self.record.run_uid

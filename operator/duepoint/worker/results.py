@@ -96,18 +96,17 @@ class Results:
     ) -> Settlement:
         """Return the settlement of the answer."""
         claim = settler.claim
-        attempted = endings.Tried(
+        tried = endings.Tried(
             attempt=attempt,
+            firing=firing,
             outcome=answer,
-            kind=type(firing.action.target),
-            limits=targets.retry_limits(firing, deadline_us(attempt)),
             started_us=started_us,
             now_us=settler.now_us(),
             fraction=self._dice(),
             # Another worker that held these points may have sent requests.
             had_owner=claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us),
         )
-        return endings.settlement(attempted)
+        return endings.settlement(tried)
 
     def observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
         """Count how late the slot was, that it has started, and log a failure."""
@@ -163,12 +162,6 @@ def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
         if event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
             label = telemetry.namespaces.label(event.namespace)
             telemetry.slots_of(label, event.state, event.reason).inc(event.count)
-
-
-def deadline_us(attempt: Attempt) -> int | None:
-    """Return until when the slot may start; None if its author has set no deadline."""
-    limit_us = attempt.definition.rule.policy.deadline_us
-    return None if limit_us is None else attempt.due_us + limit_us
 
 
 class FailureLog:
@@ -271,30 +264,27 @@ class AttemptTraces:
         trace = self._trace(firing)
         if not trace.is_sampled or actions.own_stream(firing.action.target) is not None:
             return
-        attributes = {**_slot_attributes(firing), **_answer_attributes(answer)}
-        error = _error(answer)
+        kind, error = firing.action.target.kind, _error(answer)
+        common = {**_slot_attributes(firing), **_answer_attributes(answer)}
         if firing.traceparent:
             late_us = max(0, started_us - firing.due_us)
-            attempt = {
-                "duepoint.attempt": firing.attempt,
-                "duepoint.lateness_seconds": late_us / 1_000_000,
-            }
             self._record(
                 spans.Span(
-                    name=f"{firing.action.target.kind} attempt",
+                    name=f"{kind} attempt",
                     trace_id=trace.trace_id,
                     span_id=spans.span_id_of(firing.traceparent),
                     parent_id=trace.span_id,
-                    kind=spans.CLIENT if firing.action.target.kind in _CALLS else spans.PRODUCER,
+                    kind=spans.CLIENT if kind in _CALLS else spans.PRODUCER,
                     start_us=started_us,
                     end_us=ended_us,
-                    attributes=attributes | attempt,
+                    attributes=common
+                    | {"duepoint.attempt": firing.attempt}
+                    | {"duepoint.lateness_seconds": late_us / 1_000_000},
                     error=error,
                 )
             )
         if is_over:
             first_us = first_try_us or started_us
-            was_soon = first_us - firing.due_us <= _LONGEST_WAIT_US
             late_us = max(0, first_us - firing.due_us)
             self._record(
                 spans.Span(
@@ -303,13 +293,11 @@ class AttemptTraces:
                     span_id=trace.span_id,
                     parent_id=None,
                     kind=spans.INTERNAL,
-                    start_us=min(firing.due_us, first_us) if was_soon else first_us,
+                    start_us=first_us - (late_us if late_us <= _LONGEST_WAIT_US else 0),
                     end_us=ended_us,
-                    attributes=attributes
-                    | {
-                        "duepoint.attempts": firing.attempt,
-                        "duepoint.lateness_seconds": late_us / 1_000_000,
-                    },
+                    attributes=common
+                    | {"duepoint.attempts": firing.attempt}
+                    | {"duepoint.lateness_seconds": late_us / 1_000_000},
                     error=error,
                 )
             )

@@ -2,9 +2,8 @@
 
 A worker that dies may have had a hundred points in hand, and one of them killed it. So a point is
 not suspected for being among them, only for being the one point that its worker had: Redis then
-counts that worker as lost to the point until the worker takes the count back (``Isolation``).
-Workers take expired claims over in ever smaller parts, and hold one part at a time
-(``SuspectClaims``), so that a culprit is soon alone.
+counts that worker as lost to the point until the worker takes the count back. Workers take expired
+claims over in ever smaller parts, and hold one part at a time, so that a culprit is soon alone.
 """
 
 from __future__ import annotations
@@ -37,19 +36,14 @@ class Isolation:
 
     Attributes:
         claim: the one that is, or is about to be, in hand alone.
-
-    Args:
-        lease_seconds: how long to retry taking the count back while its shard does not answer.
     """
 
-    def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
+    def __init__(self, queue: DelayQueue, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
-        self._lease = lease_seconds
         self.claim: messages.Claim | None = None
         self._is_counted = False
         self._until = 0.0
-        self._failing_since: float | None = None
         self._is_over = False
         self._change = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -66,7 +60,7 @@ class Isolation:
             return False
         if in_company and claim.reclaimed < ALONE_FROM:
             return False
-        self.claim, self._is_counted, self._failing_since = claim, False, None
+        self.claim, self._is_counted = claim, False
         return True
 
     async def begin(self, is_alone: Callable[[], bool]) -> None:
@@ -91,18 +85,12 @@ class Isolation:
         self.note_change()
 
     async def wait_to_ask(self) -> None:
-        """Wait until the worker may claim again; by then the counted crash is taken back.
-
-        Raises TryLater while it cannot be taken back.
-        """
-        claim = self.claim
-        if claim is None:
-            return
+        """Wait until the worker may claim again; by then the counted crash is taken back."""
         async with self._turn:
-            while (claim := self.claim) is not None and not self._is_over:
+            while self.claim is not None and not self._is_over:
                 left = self._until - self._clock.monotonic() if self._is_counted else None
                 if left is not None and left <= 0:
-                    await self._take_back(claim)
+                    await self.take_back()
                     return
                 self._change.clear()
                 await clocks.wait_for(self._change, left, self._clock)
@@ -124,61 +112,16 @@ class Isolation:
         self._is_over = True
         self.note_change()
 
-    async def leave(self) -> None:
-        """Take a counted crash back when this worker ends: the point did not kill it."""
+    async def take_back(self) -> None:
+        """Take a counted crash back: the point has not killed this worker.
+
+        If that fails, one too many stays counted; it takes several to bury a point.
+        """
         if self.claim is not None and self._is_counted:
             with contextlib.suppress(errors.TryLater, errors.WorldChanged):
                 await self._queue.claims.survive(self.claim)
-
-    async def _take_back(self, claim: messages.Claim) -> None:
-        now = self._clock.monotonic()
-        try:
-            await self._queue.claims.survive(claim)
-        except errors.TryLater:
-            if self._failing_since is None:
-                self._failing_since = now
-            if now - self._failing_since < self._lease:
-                raise
-        except errors.WorldChanged:
-            pass  # the index is a new one, without that count
         self._forget()
 
     def _forget(self) -> None:
         self.claim = None
         self.note_change()
-
-
-class SuspectClaims:
-    """Lets a worker hold one claim at a time of points that have lost two owners.
-
-    A worker that took all parts of such claims at once would take the culprit's neighbours down
-    with it each time, and they would become as suspicious as the culprit. So the other parts wait
-    until the one in hand has ended, or has not killed its worker for a while. Fresh points do not
-    wait, nor do points that have lost one owner. Pure; instants are monotonic seconds.
-
-    Args:
-        patience_seconds: after this long a claim in hand holds up no other.
-    """
-
-    def __init__(self, patience_seconds: float) -> None:
-        self._patience = patience_seconds
-        self._until = float("-inf")
-        self._waiting: set[messages.ShardId] = set()
-
-    def begin(self, now: float) -> bool:
-        """Whether suspects may be claimed now; if so, no others may for a while."""
-        if now < self._until:
-            return False
-        self._until = now + self._patience
-        return True
-
-    def wait(self, shard: messages.ShardId, now: float) -> float:
-        """Return the seconds until this shard may be claimed from, if the claim ends no sooner."""
-        self._waiting.add(shard)
-        return max(self._until - now, 0.0)
-
-    def end(self) -> tuple[messages.ShardId, ...]:
-        """Note that no suspects are in hand; return the shards that waited to be claimed from."""
-        self._until = float("-inf")
-        waiting, self._waiting = tuple(self._waiting), set()
-        return waiting
