@@ -52,84 +52,23 @@ class Start:
     Attributes:
         run: the run to count; None if its Job exists already and nothing is counted.
         replaced: Jobs that were deleted in its favour.
-        exists: its Job was seen, and is not created again: it may have been deleted since, in
-            favour of a newer slot, and would be made twice.
+        made_before: the outcome in place of an answer to a request, if its Job was seen. It is not
+            created again: it may have been deleted since, in favour of a newer slot, and would be
+            made twice.
     """
 
     run: activeruns.ActiveRun | None
     replaced: tuple[str, ...] = ()
-    exists: bool = False
+    made_before: outcomes.Delivered | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """The slot ends without this attempt."""
-
-    state: RunState
-    reason: Reason
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """The slot waits in the queue again, and has left the claim."""
-
-    message: str
-
-
-Answer = Start | End | Waits | Retry
+#: The slot may start; or it ends without this attempt, or waits in the queue; or it is put off.
+Answer = Start | Settlement | Retry
 
 
 def policy_of(attempt: Attempt) -> str:
     """Return the schedule's policy, or the one that a ScheduleRun sets instead."""
     return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
-
-
-def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlement:
-    """Return the settlement of a slot that does not start."""
-    if isinstance(verdict, Waits):
-        reason, made = Reason.CONCURRENCY_LIMIT, attempt.number - 1
-        return endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
-    is_run = verdict.state in ENDED
-    event = endings.attempt_event(
-        attempt,
-        verdict.state,
-        verdict.reason,
-        verdict.message,
-        now_us,
-        started_us=attempt.first_try_us,
-        finished_us=now_us if is_run else 0,
-        attempts=attempt.number - 1,
-        settled_us=attempt.slot_us if attempt.is_regular else 0,
-        completed=attempt.completes and attempt.is_regular,
-    )
-    return Settlement(finished=[attempt.point.member], events=[event])
-
-
-def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
-    """Return the outcome of an attempt whose Job was seen, in place of an answer to a request."""
-    # Another request of the attempt that made it may still be in flight.
-    return outcomes.Delivered(
-        accepted_us=now_us, running=True, job_name=_job_name(firing), may_come_again=True
-    )
-
-
-def leave(
-    settlement: Settlement,
-    attempt: Attempt,
-    firing: target.Firing,
-    verdict: Answer | outcomes.Rejected,
-) -> None:
-    """Add the end of the run, unless it goes on as a Job or a retry, or waits."""
-    has_ended = any(
-        isinstance(event, RunEvent) and event.state is not RunState.RUNNING
-        for event in settlement.events
-    )
-    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not has_ended
-    if is_running or settlement.occurrences or isinstance(verdict, Waits):
-        return
-    run = _run(attempt, _job_name(firing))
-    settlement.left.append(activeruns.EndedRun(definition=attempt.definition, run=run))
 
 
 def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
@@ -156,7 +95,8 @@ class Question:
         self._place = self._known.namespace, self._known.name, self._known.uid
         self._policy = policy_of(attempt)
         #: The name of the slot's own Job; empty if it makes none.
-        self._job = _job_name(firing)
+        is_job = isinstance(firing.action.target, actions.JobAction)
+        self._job = jobtarget.job_name(firing) if is_job else ""
         self._exists = False
 
     async def ask(self) -> Answer:
@@ -165,7 +105,7 @@ class Question:
         has_waited = self._attempt.point.kind is PointKind.QUEUED
         if has_waited and deadline_us is not None and self._settler.claim.judged_us > deadline_us:
             message = "startingDeadlineSeconds passed while it waited for a run to end"
-            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=message)
+            return self._end(RunState.MISSED, Reason.DEADLINE_EXCEEDED, message)
         try:
             ended = await self._made_or_ended_before()
             return await self._admitted() if ended is None else ended
@@ -183,15 +123,25 @@ class Question:
             )
             return _put_off(f"{type(bug).__name__} in the worker", None)
 
-    async def report_start(self, start: Start, answer: outcomes.Outcome) -> None:
-        """Report a created Job that replaced others; delete it if it was itself replaced meanwhile.
+    async def report(
+        self, start: Start | None, answer: outcomes.Outcome, ending: Settlement
+    ) -> None:
+        """Report how the attempt went, and add the end of its run unless that goes on.
 
-        If the queue or the API server does not answer, nothing is lost: the next slot finds both
-        runs again.
+        If its Job replaced others, report those; delete it if it was itself replaced meanwhile. If
+        the queue or the API server does not answer, nothing is lost: the next slot finds both runs
+        again.
         """
-        if start.run is None or not start.run.job or self._policy != overlaps.REPLACE:
+        is_over = any(
+            isinstance(event, RunEvent) and event.state is not RunState.RUNNING
+            for event in ending.events
+        )
+        if not ending.occurrences and (start is None or not self._job or is_over):
+            ended = activeruns.EndedRun(definition=self._known, run=_run(self._attempt, self._job))
+            ending.left.append(ended)
+        if start is None or start.run is None or self._policy != overlaps.REPLACE:
             return
-        if not isinstance(answer, outcomes.Delivered):
+        if not self._job or not isinstance(answer, outcomes.Delivered):
             return
         try:
             found = await self._queue.concurrency.leave(
@@ -201,6 +151,17 @@ class Question:
                 await self._delete((start.run,), _BY_A_NEWER_ONE)
         except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
             telemetry.logger.warning("replaced runs not reported", error=str(trouble))
+
+    def _start(
+        self, run: activeruns.ActiveRun | None, replaced: tuple[str, ...] = (), *, exists: bool
+    ) -> Start:
+        made = None
+        if exists:  # another request of the attempt that made it may still be in flight
+            now_us = self._settler.now_us()
+            made = outcomes.Delivered(
+                accepted_us=now_us, running=True, job_name=self._job, may_come_again=True
+            )
+        return Start(run=run, replaced=replaced, made_before=made)
 
     async def _admitted(self) -> Answer:
         over = frozenset(self._settler.over(self._known.id))
@@ -214,7 +175,7 @@ class Question:
                     if not await self._delete(answer.runs, message):
                         return target.not_started()
                     names = tuple(one.job for one in answer.runs)
-                    return Start(run=request.run, replaced=names, exists=self._exists)
+                    return self._start(request.run, names, exists=self._exists)
                 case Verdict.UNKNOWN | Verdict.CHECK:
                     more = await self._looked(facts, answer)
                     if not isinstance(more, Facts):
@@ -256,7 +217,7 @@ class Question:
             return dataclasses.replace(facts, blind=True)  # the slot can wait without that fact
         own, is_unknown = self._own(listed), answer.verdict is Verdict.UNKNOWN
         if own is JobState.OVER or (own is JobState.ACTIVE and not is_unknown):
-            return Start(run=None, exists=True)  # it started before, though its event may be lost
+            return self._start(None, exists=True)  # it started before, though its event may be lost
         if is_unknown and self._is_replaced(listed):
             return await self._replaced()
         names = {job.name for job in listed if job.state is JobState.ACTIVE}
@@ -374,7 +335,7 @@ class Question:
         if not is_overdue:
             return None
         if own is JobState.OVER:
-            return Start(run=None, exists=True)
+            return self._start(None, exists=True)
         if any(job.slot_us > attempt.slot_us for job in listed):
             return await self._replaced()
         return None
@@ -384,13 +345,13 @@ class Question:
         message = "a newer slot took its place before it started"
         if not self._job and self._attempt.first_try_us:
             message = "a newer slot took its place; it is not tried again"
-            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
+            return self._end(RunState.REPLACED, Reason.REPLACED, message)
         if not self._job or self._own(await self._listed()) is JobState.ABSENT:
-            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+            return self._end(RunState.SKIPPED, Reason.REPLACED, message)
         # Its Job exists, and the watch sees how it ended.
         if not await self._delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE):
             return target.not_started()
-        return Start(run=None, exists=True)
+        return self._start(None, exists=True)
 
     def _ended(self, verdict: Verdict) -> Answer:
         policy = self._known.rule.policy
@@ -403,10 +364,32 @@ class Question:
                 reason = Reason.QUEUE_FULL
                 message = f"more than {policy.queue_limit} waited while {active} active"
             case Verdict.WAITS:
-                return Waits(message=f"{active} active")
+                attempt, now_us = self._attempt, self._settler.now_us()
+                reason, message, made = Reason.CONCURRENCY_LIMIT, f"{active} active", attempt.number
+                return endings.still_open(
+                    attempt, reason, message, attempts=made - 1, now_us=now_us
+                )
             case _:
                 return target.not_started()
-        return End(state=RunState.SKIPPED, reason=reason, message=message)
+        return self._end(RunState.SKIPPED, reason, message)
+
+    def _end(self, state: RunState, reason: Reason, message: str) -> Settlement:
+        """Return the settlement of a slot that ends without this attempt."""
+        attempt, now_us = self._attempt, self._settler.now_us()
+        event = endings.attempt_event(
+            attempt,
+            state,
+            reason,
+            message,
+            now_us,
+            started_us=attempt.first_try_us,
+            finished_us=now_us if state in ENDED else 0,
+            attempts=attempt.number - 1,
+            settled_us=attempt.slot_us if attempt.is_regular else 0,
+            completed=attempt.completes and attempt.is_regular,
+        )
+        ended = activeruns.EndedRun(definition=self._known, run=_run(attempt, self._job))
+        return Settlement(finished=[attempt.point.member], events=[event], left=[ended])
 
 
 def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
@@ -428,12 +411,6 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
 def _deadline_us(attempt: Attempt) -> int | None:
     """Return until when a waiting slot may start; None for a ScheduleRun's: it waits for ever."""
     return attempt.deadline_us if attempt.is_regular else None
-
-
-def _job_name(firing: target.Firing) -> str:
-    if not isinstance(firing.action.target, actions.JobAction):
-        return ""
-    return jobtarget.job_name(firing)
 
 
 def _put_off(message: str, after_us: int | None, reason: Reason = Reason.INTERNAL_ERROR) -> Retry:

@@ -301,22 +301,22 @@ class Firer:
             return await self._check(settler, attempt)
         firing, refusal = await self._prepared(settler, attempt, outline, wait_seconds)
         answer: outcomes.Outcome | None = refusal
-        verdict: concurrency.Answer | outcomes.Rejected | None = refusal
-        question, started_us = None, settler.now_us()
+        question: concurrency.Question | None = None
+        start: concurrency.Start | None = None
+        started_us = settler.now_us()
         if attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING):
             question = concurrency.Question(
                 self._queue, self._active_jobs, settler, attempt, firing
             )
             verdict = refusal or await question.ask()
-            if isinstance(verdict, concurrency.End | concurrency.Waits):
-                ending = concurrency.closing(attempt, verdict, now_us=settler.now_us())
-                results.count_ended(ending.events)
-                concurrency.leave(ending, attempt, firing, verdict)
-                return ending
-            if not isinstance(verdict, concurrency.Start):
+            if isinstance(verdict, Settlement):
+                results.count_ended(verdict.events)
+                return verdict
+            if isinstance(verdict, concurrency.Start):
+                start = verdict
+                answer = start.made_before
+            else:
                 answer = verdict
-            elif verdict.exists:
-                answer = concurrency.made_before(firing, started_us)
         elif answer is None and self._streams.appends(firing.action):
             return await self._handover.append_one(settler, attempt, firing)
         if answer is None:
@@ -334,11 +334,9 @@ class Firer:
                 )
             finally:
                 settler.end(attempt)
-        if question is not None and isinstance(verdict, concurrency.Start):
-            await question.report_start(verdict, answer)
         ending = self._results.record(settler, attempt, firing, answer, started_us)
-        if question is not None and verdict is not None:
-            concurrency.leave(ending, attempt, firing, verdict)
+        if question is not None:
+            await question.report(start, answer, ending)
         return ending
 
     async def _prepared(
