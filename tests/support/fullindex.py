@@ -56,7 +56,6 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         "uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a12",
         "namespace": "team-ä",
         "state": definition.State.COMPLETED,
-        "collision": 1,
     },
     "plain": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a13", "namespace": "team-b"},
 }

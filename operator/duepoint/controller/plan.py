@@ -116,8 +116,7 @@ def decide(
     now_us: int,
     *,
     target: str,
-    collision: int = 0,
-    replaces: bytes = b"",
+    went_back: bool = False,
     acts_us: int | None = None,
 ) -> ArmingPlan | None:
     """Return the plan for a spec; None = the queue already has a newer generation.
@@ -128,14 +127,12 @@ def decide(
         status: the published status.
         now_us: when this generation was first seen; an edit counts from here.
         target: digest of the spec's action, as the queue spells it.
-        collision: counter of the first id that no other uid uses.
-        replaces: the stored fingerprint from before the complete list that shows this generation:
-            a newer generation with that fingerprint was undone by a restore of the objects.
+        went_back: whether a complete list shows that the objects were restored to this generation.
         acts_us: the time at which the plan is carried out; None = ``now_us``.
     """
     if stored is None:
-        return _first(spec, status, now_us, target=target, collision=collision)
-    if stored.generation > spec.generation and stored.fingerprint != replaces:
+        return _first(spec, status, now_us, target=target)
+    if stored.generation > spec.generation and not went_back:
         return None
     if (stored.generation, stored.fingerprint) == (spec.generation, spec.fingerprint):
         # A leader may have crashed after it stored this, before it published the missed slots.
@@ -154,7 +151,6 @@ def decide(
         spec,
         not_before_us=now_us,
         target=target,
-        collision=stored.collision,
         skipped=skipped,
         started=started,
         former=stored,
@@ -267,12 +263,10 @@ def has_resumed(definition: Definition, now_us: int) -> bool:
 # -- nothing stored ----------------------------------------------------------------------------
 
 
-def _first(
-    spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str, collision: int
-) -> ArmingPlan:
+def _first(spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str) -> ArmingPlan:
     is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
     if status.is_new and (is_same_timing or not status.timing_hash):
-        return _new(spec, now_us, target=target, collision=collision)
+        return _new(spec, now_us, target=target)
     goes_on = status.has_accepted(spec.generation) or is_same_timing
     is_known = goes_on and status.settled_us is not None
     under_way = (*status.started_us, *status.retried_us)
@@ -281,7 +275,6 @@ def _first(
         spec,
         not_before_us=settled.through_us,
         target=target,
-        collision=collision,
         started=status.started,
     )
     return _reopened(made, settled, now_us)
@@ -326,7 +319,7 @@ def reopened(
     return messages.Occurrence(point=point, record=record)
 
 
-def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> ArmingPlan:
+def _new(spec: ScheduleSpec, now_us: int, *, target: str) -> ArmingPlan:
     past, policy = _past_once(spec), spec.rule.policy
     # A deadline counts until the start; without one, the slot is judged at its creation.
     judged_us = spec.created_us if policy.deadline_us is None else now_us
@@ -335,7 +328,6 @@ def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Arm
         spec,
         not_before_us=min(covered) - 1 if covered else spec.created_us,
         target=target,
-        collision=collision,
         missed=len(past) - len(covered),
     )
 
@@ -410,7 +402,6 @@ def _armed(
     *,
     not_before_us: int,
     target: str,
-    collision: int,
     missed: int = 0,
     skipped: int = 0,
     started: int = 0,
@@ -433,7 +424,6 @@ def _armed(
         state=State.SUSPENDED if _is_suspended(spec.rule) else State.ARMED,
         rule=spec.rule,
         target=target,
-        collision=collision,
         started=started if spec.rule.timing.max_runs is not None else 0,
         fingerprint=spec.fingerprint,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.controller import plan
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, conditions
@@ -131,6 +132,19 @@ def no_room_for_stream(namespace: str) -> str:
         f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
         " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
         " have a stream deleted that is not used any more"
+    )
+
+
+def not_applied(trouble: Exception) -> tuple[Condition, ...]:
+    """Return the conditions of a generation that this error has kept from being applied."""
+    if isinstance(trouble, kube_errors.ApiError):  # first: one that is away is a TryLater, too
+        return conditions.reconciling(Reason.API_UNAVAILABLE, str(trouble))
+    if isinstance(trouble, errors.TryLater):
+        return conditions.reconciling(Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}")
+    return conditions.reconciling(
+        Reason.INTERNAL_ERROR,
+        f"Duepoint could not apply this generation ({type(trouble).__name__}); this is a bug, "
+        "please report it with the operator's log; it is tried again",
     )
 
 

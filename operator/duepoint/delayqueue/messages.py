@@ -72,7 +72,7 @@ class Armed(enum.StrEnum):
 
     APPLIED = "applied"
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
-    COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
+    COLLISION = "collision"  # the id belongs to another uid
     CHANGED = "changed"  # the chain to keep is not stored, or has another timing: read it again
     # A worker holds it, or the new due of a chain has come meanwhile: try again soon, with another
     # due. The attempt of a withdrawn occurrence may have begun.

@@ -39,7 +39,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             timing edit, or the last resume).
         rule: when it runs and with which policies.
         target: digest of the action's blob (``actions.py``), as text.
-        collision: how many of its first ids other schedules had already.
         started: runs of regular slots so far; counted only if the rule limits them.
         fingerprint: a hash of everything it was made from; equal fingerprints mean equal
             definitions. For a member of a set it is random, and is its version tag.
@@ -61,7 +60,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: State
     rule: rules.Rule
     target: str
-    collision: int = 0
     started: int = 0
     fingerprint: bytes = NO_FINGERPRINT
     owner: points.SetIdentity | None = None
@@ -86,7 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def id(self) -> points.ScheduleId:
         if self.owner is not None:
             return points.member_id(self.owner, self.name)
-        return points.schedule_id(self.uid, self.namespace, collision=self.collision)
+        return points.schedule_id(self.uid, self.namespace)
 
     @property
     def timing_version(self) -> points.TimingVersion:

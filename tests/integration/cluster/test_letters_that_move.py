@@ -67,16 +67,3 @@ async def test_letters_of_members_can_be_replayed_after_the_index_was_cut_anew(c
     assert len(page.letters) == COUNT
     answers = [await queue.dead_letters.replay(letter) for letter in page.letters]
     assert set(answers) == {deadletters.Replayed.APPLIED}
-
-
-async def test_letters_of_schedules_whose_first_id_was_anothers_can_be_replayed_too(clustered):
-    queue = clustered.queue
-    for number in range(COUNT):
-        named = {"name": f"n{number}", "uid": str(uuid.uuid4()), "collision": 1}
-        await clustered.arm(**named)
-    await _bury(clustered)
-    await _cut_anew(clustered, 16)
-    letters = [letter async for letter in queue.dead_letters.newest()]
-    assert len(letters) == COUNT
-    answers = [await queue.dead_letters.replay(letter) for letter in letters]
-    assert set(answers) == {deadletters.Replayed.APPLIED}

@@ -9,7 +9,6 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import quotas
 from duepoint.kube import errors as kube_errors
-from duepoint.schedules import points
 from tests.support.builders import at
 from tests.unit.controller.world import World
 
@@ -123,29 +122,6 @@ async def test_an_upsert_whose_answer_was_lost_is_found_done():
         assert world.ready() == ("True", "Armed")
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
         assert len(world.definitions()) == 1
-
-
-async def test_two_schedules_of_one_id_both_run(monkeypatch):
-    real = points.schedule_id
-
-    def colliding(uid, namespace, *, collision=0):
-        return real("same" if collision == 0 else uid, namespace, collision=collision)
-
-    monkeypatch.setattr(points, "schedule_id", colliding)
-    world = World()
-    async with world.leader():
-        one = (await world.apply("one"))["metadata"]["uid"]
-        two = (await world.apply("two"))["metadata"]["uid"]
-        assert world.definition(one).collision == 0
-        assert world.definition(two).collision == 1
-        assert world.ready("two") == ("True", "Armed")
-    async with world.leader(epoch=2):
-        await world.delete("one")
-        await world.apply("two", schedule="@every 7m")
-        assert world.definition(two).generation == 2
-        assert len(world.definitions()) == 1
-        await world.delete("two")
-        assert world.definitions() == []
 
 
 # -- job templates -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import newest
-from duepoint.schedules import actions, conditions, points, slots, spec
+from duepoint.schedules import actions, points, slots, spec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -45,8 +45,6 @@ from duepoint.schedules.definition import Definition, State
 WORKERS = 32
 #: A decoded spec takes a dozen times the memory of its text, so few large ones are decoded at once.
 _LARGE_AT_A_TIME = 4
-#: More Schedules than this under one id count as a bug; even two are rare.
-_MOST_COLLISIONS = 8
 #: Attempts per reconcile, because the stored definition may change between read and write.
 _MOST_ROUNDS = 5
 #: Slots after a watermark that are checked for Jobs.
@@ -56,11 +54,7 @@ _ENDS = (queue_errors.Fenced, queue_errors.LayoutChanged)
 
 
 class Reconciler:
-    """The service; one for each term of a leader.
-
-    Attributes:
-        collisions: by uid, for the few Schedules whose first id belonged to another Schedule.
-    """
+    """The service; one for each term of a leader."""
 
     def __init__(
         self,
@@ -76,7 +70,6 @@ class Reconciler:
         self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        self.collisions: dict[str, int] = {}
         #: By uid: the generations that the API server or a worker has refused in this term.
         self._refused: dict[str, Report] = {}
         #: By uid: the generation that had a Job created before a dry run gave a verdict.
@@ -209,7 +202,7 @@ class Reconciler:
             if armed is Armed.HELD:
                 return self._record(task, None, stored, is_final=False)
             if armed is Armed.COLLISION:
-                self._note_collision(known.uid, known.collision + 1)
+                raise errors.Bug(f"another Schedule has the id of {seen.identity}; make it anew")
             if armed is Armed.APPLIED and (not needs_check or await self._ask_for_check(known)):
                 break
         else:
@@ -228,7 +221,6 @@ class Reconciler:
         others = self._term.services
         await others.runs.schedule_leaves(seen)
         await self._remove_definition(seen)
-        self.collisions.pop(seen.uid, None)
         self._forget(seen.uid)
         others.reporter.forget(seen.uid)
         others.runs.schedule_changed(seen)
@@ -237,7 +229,6 @@ class Reconciler:
     async def _refuse(self, task: Task, refusal: Report, *, is_final: bool = True) -> float | None:
         """Remove the Schedule from the queue and report why."""
         await self._remove_definition(task.seen)
-        self.collisions.pop(task.seen.uid, None)
         return self._record(task, refusal, None, is_final=is_final)
 
     def _record(
@@ -386,18 +377,8 @@ class Reconciler:
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """Return the definition that the queue holds for this uid."""
-        first = self.collisions.get(uid, 0)
-        for collision in range(first, _MOST_COLLISIONS):
-            schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._term.queue.definitions.definition(schedule_id)
-            if found is None or found.uid == uid:
-                self._note_collision(uid, collision)
-                return found
-        raise errors.Bug(f"{_MOST_COLLISIONS} schedules share the ids of {uid}")
-
-    def _note_collision(self, uid: str, collision: int) -> None:
-        if collision:
-            self.collisions[uid] = collision
+        found = await self._term.queue.definitions.definition(points.schedule_id(uid, namespace))
+        return found if found is not None and found.uid == uid else None
 
     def _decide(
         self,
@@ -412,8 +393,7 @@ class Reconciler:
             status if stored is not None else self._with_jobs(wanted, status),
             task.since_us,
             target=self._term.queue.signed_blobs.digest(wanted.namespace, wanted.blob),
-            collision=self.collisions.get(wanted.uid, 0),
-            replaces=task.replaces,
+            went_back=task.went_back,
             acts_us=self._term.clock.now_us(),
         )
 
@@ -469,8 +449,7 @@ class Reconciler:
         return list(answers)
 
     async def _remove_definition(self, seen: Observed) -> None:
-        collision = self.collisions.get(seen.uid, 0)
-        schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
+        schedule_id = points.schedule_id(seen.uid, seen.namespace)
         await self._term.queue.writer.remove(
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
@@ -503,7 +482,7 @@ class Reconciler:
     def _queue_is_away(self, task: Task, trouble: errors.TryLater) -> float:
         tasks = self._term.services.store.tasks
         tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))
-        self._report_waiting(task, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}")
+        self._report_waiting(task, trouble)
         if self._term.health.unwell("queue", str(trouble)):
             self._term.services.index.suspect()
             telemetry.logger.warning(
@@ -516,15 +495,10 @@ class Reconciler:
             namespace=task.seen.namespace, schedule=task.seen.name, uid=task.seen.uid
         ):
             telemetry.logger.error("schedule not applied", error=repr(bug), exc_info=bug)
-        self._report_waiting(
-            task,
-            Reason.INTERNAL_ERROR,
-            f"Duepoint could not apply this generation ({type(bug).__name__}); this is a bug, "
-            "please report it with the operator's log; it is tried again",
-        )
+        self._report_waiting(task, bug)
         return AGAIN
 
-    def _report_waiting(self, task: Task, reason: Reason, message: str) -> None:
+    def _report_waiting(self, task: Task, trouble: Exception) -> None:
         """Report the error if a change is not applied yet; nobody else would miss anything."""
         seen = task.seen
         known = self._term.services.states.get(seen.uid)
@@ -539,7 +513,7 @@ class Reconciler:
                 settled_us = task.since_us  # else the next reconcile would take it for a creation
         report = statusconditions.Report(
             generation=seen.generation,
-            conditions=conditions.reconciling(reason, message),
+            conditions=statusconditions.not_applied(trouble),
             settled_us=settled_us,
             timing_hash=timing_hash,
         )

@@ -203,8 +203,6 @@ class Resync:
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.known(shard):
                 for known in chunk:
-                    if known.collision:
-                        self._reconciler.collisions[known.uid] = known.collision
                     held[known.uid] = known
                 await self._term.clock.sleep(0)  # let firing and status writes run between chunks
         return held

@@ -34,13 +34,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         seen: the object; without spec and status if the reconciler must read it.
         since_us: when this generation was first seen.
         went_back: whether a complete list shows that the objects were restored to this state.
-        replaces: in that case, the stored fingerprint from before the list began.
     """
 
     seen: Observed
     since_us: int
     went_back: bool = False
-    replaces: bytes = b""
 
 
 class Store:
@@ -84,7 +82,7 @@ class Store:
         elif self._applied.get(uid, -1) < change.generation:
             self._put(change)
 
-    def offer(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
+    def offer(self, seen: Observed, *, went_back: bool = False) -> None:
         """Handle a version of an object that was read."""
         if seen.uid in self._deleted:
             return
@@ -93,9 +91,9 @@ class Store:
             return
         self._reporter.adopt(seen)
         if self._applied.get(seen.uid, -1) < seen.generation:
-            self._put(seen, went_back=went_back, replaces=replaces)
+            self._put(seen, went_back=went_back)
 
-    def _put(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
+    def _put(self, seen: Observed, *, went_back: bool = False) -> None:
         """Queue a version, unless a newer one waits already; a large object is read again later."""
         waiting = self.tasks.newest(seen.uid)
         if waiting is not None and not went_back and waiting.seen.generation >= seen.generation:
@@ -103,7 +101,7 @@ class Store:
         if seen.size >= observed.LARGE_BYTES:
             seen = seen.without_texts()
         now_us = self._clock.now_us()
-        task = Task(seen=seen, since_us=now_us, went_back=went_back, replaces=replaces)
+        task = Task(seen=seen, since_us=now_us, went_back=went_back)
         self.tasks.put(seen.uid, task)
 
     def begin_list(self) -> None:
@@ -125,24 +123,17 @@ class Store:
         if came_back:
             del self._deleted[uid]
         applied = self._applied.get(uid, -1)
-        is_behind = not is_news and applied > seen.generation
-        if known is not None:
-            is_behind = known.generation > seen.generation
-        went_back = is_behind and not seen.deleted and uid not in self._deleted
-        if known is None or known.generation < seen.generation:
+        stored = applied if known is None else known.generation
+        is_gone = seen.deleted or uid in self._deleted
+        went_back = stored > seen.generation and not (is_news or is_gone)
+        is_missing = known is None or known.generation < seen.generation
+        if went_back or (is_missing and applied == seen.generation):
             # It was armed after we read the definitions, or lost by a server that went back:
             # reconciling it again tells. A list older than the applied version proves nothing.
-            if went_back or applied == seen.generation:
-                self._applied.pop(uid, None)
-        elif went_back:
             self._applied.pop(uid, None)
-        elif known.generation == seen.generation and not seen.deleted:
+        elif known is not None and stored == seen.generation and not seen.deleted:
             self._note_stored(seen, known)
-        self.offer(
-            seen,
-            went_back=went_back or came_back,
-            replaces=known.fingerprint if known is not None and went_back else b"",
-        )
+        self.offer(seen, went_back=went_back or came_back)
 
     def _note_stored(self, seen: Observed, known: codec.StoredIdentity) -> None:
         """Record a stored generation as applied, if its fingerprint is the same."""

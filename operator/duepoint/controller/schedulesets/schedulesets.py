@@ -26,7 +26,7 @@ import structlog
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
-from duepoint.controller import observed
+from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
@@ -402,15 +402,5 @@ class ScheduleSets:
         state.is_unread = True
         if state.has_answered():
             return
-        if isinstance(trouble, kube_errors.ApiError):  # first: one that is away is a TryLater, too
-            reason, message = Reason.API_UNAVAILABLE, str(trouble)
-        elif isinstance(trouble, errors.TryLater):
-            reason, message = Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
-        else:
-            reason = Reason.INTERNAL_ERROR
-            message = (
-                f"Duepoint could not apply this generation ({type(trouble).__name__}); this is a "
-                "bug, please report it with the operator's log; it is tried again"
-            )
         with contextlib.suppress(errors.TryLater, kube_errors.ApiError):
-            await self._publish(state, conditions.reconciling(reason, message))
+            await self._publish(state, statusconditions.not_applied(trouble))

@@ -14,8 +14,8 @@ the record itself. Layout of format 1, numbers with their first byte first::
    35  generation                                 4 bytes
    39  created (s)                                4 bytes
    43  name: length + text                        one byte + text
-       flag 32: timing generation, 4 bytes; collision, 1 byte; not-before (us), 8 bytes; without
-       it these are 1, 0 and the creation
+       flag 32: timing generation, 4 bytes; not-before (us), 8 bytes; without it these are 1
+       and the creation
        flag 1: text of the rule: length in 2 bytes + text
        flag 2: uid: length in 2 bytes + text
        flag 16 (the rule has no instant of its own): the one instant, us, 7 bytes
@@ -59,7 +59,7 @@ OWN = _PAYLOAD | _ONCE
 #: The parts of a record up to its name; the last one is the length of the name.
 HEAD = struct.Struct(">BBB4s4s16s8sIIB")
 _WRITTEN_HEAD = struct.Struct(">BBB24s8sIIB")
-NUMBERS = struct.Struct(">IBq")
+NUMBERS = struct.Struct(">Iq")
 _SIZE = struct.Struct(">H")
 _COUNT = struct.Struct(">I")
 _UID_LENGTH = 16
@@ -75,15 +75,13 @@ class UnknownRecord(ValueError):
 class StoredIdentity(NamedTuple):
     """The parts of a stored definition that a comparison with the objects needs; kept small.
 
-    There may be millions. ``collision`` counts the ids that others had before; ``fingerprint`` is
-    that of the object from which this was made.
+    There may be millions. ``fingerprint`` is that of the object from which this was made.
     """
 
     uid: str
     namespace: str
     name: str
     generation: int
-    collision: int
     fingerprint: bytes
 
 
@@ -101,7 +99,6 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str
     generation: int
     timing_generation: int
-    collision: int
     created_us: int
     not_before_us: int
     kind: bytes
@@ -114,9 +111,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload_mac: bytes = b""
 
     def identity(self, namespace: str) -> StoredIdentity:
-        return StoredIdentity(
-            self.uid, namespace, self.name, self.generation, self.collision, self.fingerprint
-        )
+        return StoredIdentity(self.uid, namespace, self.name, self.generation, self.fingerprint)
 
     def resolved(
         self,
@@ -141,7 +136,6 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             state=self.state,
             rule=rule,
             target=target,
-            collision=self.collision,
             started=self.started,
             fingerprint=self.fingerprint,
             owner=owner,
@@ -172,9 +166,9 @@ def record(definition: Definition, kind: bytes, *, is_inline: bool) -> bytes:
     """
     uid = definition.uid
     flags, tail = 0, b""
-    numbers = (definition.timing_generation, definition.collision, definition.not_before_us)
+    numbers = (definition.timing_generation, definition.not_before_us)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
-    if numbers != (1, 0, created_s * 1_000_000):
+    if numbers != (1, created_s * 1_000_000):
         flags, tail = NUMBERED, NUMBERS.pack(*numbers)
     if is_inline:
         flags, tail = flags | _RULE_INLINE, tail + _sized(rules.text(definition.rule))
@@ -216,7 +210,7 @@ def member_record(
     flags, after = 0, [name]
     if not_before_us != created_us:
         flags = NUMBERED
-        after.append(NUMBERS.pack(1, 0, not_before_us))
+        after.append(NUMBERS.pack(1, not_before_us))
     if inline:
         flags |= _RULE_INLINE
         after.append(_sized(inline))
@@ -272,7 +266,7 @@ def unpack(record: bytes) -> Packed:
         )
         at = HEAD.size + length
         name, text = record[HEAD.size : at].decode(), uuid_text(uid)
-        numbers = (1, 0, created_s * 1_000_000)
+        numbers = (1, created_s * 1_000_000)
         if flags & NUMBERED:
             numbers, at = NUMBERS.unpack_from(record, at), at + NUMBERS.size
         if flags & _RULE_INLINE:
@@ -292,9 +286,8 @@ def unpack(record: bytes) -> Packed:
             uid=text,
             generation=generation,
             timing_generation=numbers[0],
-            collision=numbers[1],
             created_us=created_s * 1_000_000,
-            not_before_us=numbers[2],
+            not_before_us=numbers[1],
             kind=kind,
             inline=inline,
             name=name,

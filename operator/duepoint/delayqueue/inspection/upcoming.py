@@ -164,16 +164,11 @@ class Upcoming:
     async def _find_uid(
         self, namespace: str, uid: str
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        for collision in range(8):
-            schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            for shard in sharding.homes(schedule_id, self.index.known_layout()):
-                known = (await self.reader.read_here(shard, [schedule_id])).get(schedule_id)
-                if known is not None and known.uid == uid:
-                    return shard, known
-                if known is not None:
-                    break  # a collision: the next id
-            else:
-                return None
+        schedule_id = points.schedule_id(uid, namespace)
+        for shard in sharding.homes(schedule_id, self.index.known_layout()):
+            known = (await self.reader.read_here(shard, [schedule_id])).get(schedule_id)
+            if known is not None and known.uid == uid:
+                return shard, known
         return None
 
     async def _find_name(
