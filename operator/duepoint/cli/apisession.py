@@ -179,17 +179,16 @@ async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, s
         if place.kubeconfig or place.context:
             raise
     namespace = place.namespace or ("default" if login is None else login.namespace)
-    named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
-    origin = next((name for name in named if os.environ.get(name)), "--token-file")
     try:
         if place.token_file is not None:
-            origin = "--token-file"
             return client.TokenInFile(place.token_file), namespace
         if (token := transport.of_environment(os.environ)) is not None:
             return token, namespace
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise errors.InvalidSetting(origin, f"{place.token_file or ''} {why}".strip()) from None
+        raise errors.InvalidSetting(
+            "--token-file", f"{place.token_file or ''} {why}".strip()
+        ) from None
     if login is None or not login.token:
         why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
         raise errors.InvalidSetting("--token-file", f"is missing, and {why}; {_HOW}")

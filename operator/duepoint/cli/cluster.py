@@ -81,33 +81,26 @@ def _ask_for_rights(place: options.Place, namespace: str) -> str:
 async def listed(
     server: ClusterSession, path: str, selector: str | None = None
 ) -> list[dict[str, Any]]:
-    """List the objects of a collection with matching labels; an expired list starts again.
+    """List the objects of a collection with matching labels.
 
     Raises:
         errors.InvalidSetting: the selector is wrong.
         kube_errors.ApiError: they may not be listed, or the API server does not answer.
     """
     query = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
-    for is_last in (False, False, True):
-        found: list[dict[str, Any]] = []
-        token: str | None = None
-        try:
-            while True:
-                more = {"continue": token} if token else {}
-                body = await server.api.request("GET", path, query=query | more)
-                page = msgspec.json.decode(body)
-                found += page.get("items") or ()
-                if not (token := (page.get("metadata") or {}).get("continue")):
-                    return found
-        except kube_errors.Gone:
-            if is_last:
-                raise
-        except kube_errors.Invalid as refused:
-            if not selector:
-                raise
-            message = f"{errors.quoted(selector)}: {refused.server_message}"
-            raise errors.InvalidSetting("--selector", message) from refused
-    raise AssertionError
+    found: list[dict[str, Any]] = []
+    try:
+        while True:
+            page = await get(server, path, **query)
+            found += page.get("items") or ()
+            if not (token := (page.get("metadata") or {}).get("continue")):
+                return found
+            query["continue"] = token
+    except kube_errors.Invalid as refused:
+        if not selector:
+            raise
+        message = f"{errors.quoted(selector)}: {refused.server_message}"
+        raise errors.InvalidSetting("--selector", message) from refused
 
 
 async def listed_schedules(

@@ -85,17 +85,67 @@ async def load(
 
     Example: duepoint load probe -n default --count 50 --within 20s
     """
-    run = _Load(asked, count, within_us)
-    async with receiver.receiving(*address, run.on_request):
+    run = f"load-{secrets.token_hex(4)}"  # ids of two loads never collide
+    first_us = time.time_ns() // 1_000 + _LEAD_US
+    due_us = [(first_us + number * within_us // count) // 1_000 * 1_000 for number in range(count)]
+    ids = [f"{run}-{number:06d}" for number in range(count)]
+    arrivals: list[tuple[int, int]] = []  # number and time of each event of this load
+
+    def on_request(request: dict[str, Any]) -> None:
+        of, _, number = request["schedule"].rpartition("-")
+        if of == run:
+            arrivals.append((int(number), (request["arrived"] - _EPOCH) // _MICROSECOND))
+
+    accepted, refused = set[int](), collections.Counter[str]()
+    rows = (
+        client.MemberRow(
+            id=ids[number],
+            at=_EPOCH + at_us * _MICROSECOND,
+            payload={"n": number},
+            starting_deadline_seconds=_DEADLINE_SECONDS,
+        )
+        for number, at_us in enumerate(due_us)
+    )
+    async with receiver.receiving(*address, on_request):
         with output.bar("load", count) as advance:
-            try:
-                await run.submit(advance)
-                await run.wait(advance, wait_us)
-            finally:
-                await run.remove_rest()
-    report = run.report()
+            began, number = time.monotonic(), 0
+            async for answer in asked.upsert(rows):
+                if answer.error is None:
+                    accepted.add(number)
+                else:
+                    refused[answer.error.code] += 1
+                number += 1
+            seconds = time.monotonic() - began
+            ends_us = due_us[-1] + wait_us
+            while len(arrived := dict(arrivals)) < len(accepted):
+                if time.time_ns() // 1_000 >= ends_us:
+                    break
+                advance(len(arrived), f"{len(arrived):,} arrived")
+                await asyncio.sleep(_LOOK_SECONDS)
+        # What is missing could arrive later at the next receiver on that port.
+        lost = accepted - arrived.keys()
+        async for _ in asked.delete_many([ids[number] for number in lost]):
+            pass
+    first_arrivals = dict(reversed(arrivals))
+    late_us = sorted(at_us - due_us[number] for number, at_us in first_arrivals.items())
+    report = {
+        "set": f"{asked.namespace}/{asked.name}",
+        "count": count,
+        "withinSeconds": within_us / 1e6,
+        "accepted": len(accepted),
+        "refused": dict(refused),
+        "submittedSeconds": round(seconds, 3),
+        "arrived": len(arrived),
+        "lost": len(lost),
+        "doubled": len(arrivals) - len(arrived),
+        "early": sum(late < 0 for late in late_us),
+        "latenessMs": {
+            name: percentile(late_us, share) / 1_000 if late_us else None
+            for name, share in _SHARES.items()
+        },
+    }
     output.show_row(report, form, _cells(report))
-    if not report["arrived"] and report["accepted"]:
+    if accepted and not arrived:
         output.complain(
             f"no event arrived at {address[0]}:{address[1]}: does the webhook of {report['set']}"
             " point there, and do the egress rules allow it? kubectl describe scheduleset shows"
@@ -103,100 +153,6 @@ async def load(
         )
     is_bad = any(report[name] for name in ("lost", "doubled", "early", "refused"))
     return output.FAILED if is_bad else 0
-
-
-class _Load:
-    """One load: its one-offs by number, and their results.
-
-    Attributes:
-        arrived_us: when each first arrived, by its number.
-    """
-
-    def __init__(self, asked: client.AsyncSetClient, count: int, within_us: int) -> None:
-        self._asked = asked
-        self._run = f"load-{secrets.token_hex(4)}"  # ids of two loads never collide
-        self._within_us = within_us
-        first_us = time.time_ns() // 1_000 + _LEAD_US
-        offsets = (number * within_us // count for number in range(count))
-        self._due_us = [(first_us + offset) // 1_000 * 1_000 for offset in offsets]
-        self.arrived_us: dict[int, int] = {}
-        self._doubled = 0
-        self._accepted: set[int] = set()
-        self._refused: collections.Counter[str] = collections.Counter()
-        self._submitted_seconds = 0.0
-
-    def _id(self, number: int) -> str:
-        return f"{self._run}-{number:06d}"
-
-    def on_request(self, request: dict[str, Any]) -> None:
-        """Record the arrival of a request."""
-        run, _, number = request["schedule"].rpartition("-")
-        if run != self._run:
-            return
-        if int(number) in self.arrived_us:
-            self._doubled += 1
-        else:
-            self.arrived_us[int(number)] = (request["arrived"] - _EPOCH) // _MICROSECOND
-
-    async def submit(self, advance: output.Advance) -> None:
-        """Send all of them in bulk, the earliest first; raises client.ClientError."""
-        began = time.monotonic()
-        rows = (
-            client.MemberRow(
-                id=self._id(number),
-                at=_EPOCH + due_us * _MICROSECOND,
-                payload={"n": number},
-                starting_deadline_seconds=_DEADLINE_SECONDS,
-            )
-            for number, due_us in enumerate(self._due_us)
-        )
-        number = 0
-        async for answer in self._asked.upsert(rows):
-            if answer.error is not None:
-                self._refused[answer.error.code] += 1
-            else:
-                self._accepted.add(number)
-            number += 1
-            if number % 500 == 0:
-                advance(0, f"{number:,} submitted")
-        self._submitted_seconds = time.monotonic() - began
-
-    async def wait(self, advance: output.Advance, wait_us: int) -> None:
-        """Wait until all accepted one-offs have arrived, or their time is over."""
-        until_us = self._due_us[-1] + wait_us
-        while len(self.arrived_us) < len(self._accepted) and time.time_ns() // 1_000 < until_us:
-            advance(len(self.arrived_us), f"{len(self.arrived_us):,} arrived")
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def remove_rest(self) -> None:
-        """Delete missing one-offs, which could arrive later at the next receiver on that port."""
-        late = [self._id(number) for number in self._accepted - self.arrived_us.keys()]
-        try:
-            async for _ in self._asked.delete_many(late):
-                pass
-        except client.ClientError as error:
-            begin = f"duepoint set delete SET --prefix {self._run}-"
-            output.complain(f"what is left could not be deleted ({error}); {begin} does it")
-
-    def report(self) -> output.Row:
-        """Return the results of the load, as JSON."""
-        late_us = sorted(at_us - self._due_us[number] for number, at_us in self.arrived_us.items())
-        return {
-            "set": f"{self._asked.namespace}/{self._asked.name}",
-            "count": len(self._due_us),
-            "withinSeconds": self._within_us / 1e6,
-            "accepted": len(self._accepted),
-            "refused": dict(self._refused),
-            "submittedSeconds": round(self._submitted_seconds, 3),
-            "arrived": len(self.arrived_us),
-            "lost": len(self._accepted - self.arrived_us.keys()),
-            "doubled": self._doubled,
-            "early": sum(late < 0 for late in late_us),
-            "latenessMs": {
-                name: percentile(late_us, share) / 1_000 if late_us else None
-                for name, share in _SHARES.items()
-            },
-        }
 
 
 def percentile(ascending: Sequence[int], share: float) -> int:

@@ -49,7 +49,7 @@ _waits = functools.partial(
 )
 
 
-def _finish(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
+def _carry_out(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
     """Create the ScheduleRun and, if requested, follow it to its end.
 
     Raises:
@@ -65,20 +65,22 @@ def _finish(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
             newest = await make(server)
             if newest is None or not wait:
                 return
+            began = time.monotonic()
             with contextlib.suppress(TimeoutError), output.bar(newest.metadata.name, None) as bar:
                 async with asyncio.timeout(place.patience_seconds):
-                    began, is_said = time.monotonic(), False
                     while True:
                         with contextlib.suppress(errors.TryLater):
                             newest = await _read(server, newest)
-                        read, counts = _status_of(newest), _counts(_status_of(newest))
+                        status = msgspec.json.decode(newest.status)
+                        counts = _counts(status)
                         ended = sum(counts[name] for name in _COUNTS[2:])
-                        bar(ended, read.get("message", ""), counts["planned"])
-                        if _state_of(read) in ("Complete", "Failed"):
+                        bar(ended, status.get("message", ""), counts["planned"])
+                        if _state_of(status) in ("Complete", "Failed"):
                             return
-                        if not (is_said or read) and time.monotonic() - began > _PATIENCE_SECONDS:
+                        waited = time.monotonic() - began
+                        if not status and waited > _PATIENCE_SECONDS:
                             output.complain("no operator has looked at it yet; does one run?")
-                            is_said = True
+                            began = float("inf")
                         await asyncio.sleep(_LOOK_SECONDS)
 
     try:
@@ -141,12 +143,6 @@ async def _read(server: ClusterSession, run: schedules.ScheduleRun) -> schedules
     raise errors.InvalidSetting(f"{metadata.namespace}/{metadata.name}", message)
 
 
-def _status_of(run: schedules.ScheduleRun) -> dict[str, Any]:
-    """Return the status that the operator wrote; empty before it has written one."""
-    found: dict[str, Any] = msgspec.json.decode(run.status)
-    return found
-
-
 def _state_of(status: Mapping[str, Any]) -> str:
     """Return ``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
 
@@ -169,15 +165,15 @@ def _counts(status: Mapping[str, Any]) -> dict[str, int]:
 
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     """Print the result, and exit with its code if the command waited for it."""
-    read = _status_of(run)
-    state, message = _state_of(read), read.get("message", "")
+    status = msgspec.json.decode(run.status)
+    state, message = _state_of(status), status.get("message", "")
     if output.is_data(form):
         row = {
             "namespace": run.metadata.namespace,
             "name": run.metadata.name,
             "uid": run.metadata.uid,
             "state": state,
-            "runs": _counts(read),
+            "runs": _counts(status),
             "message": message,
         }
         output.write([row], form)
@@ -255,7 +251,7 @@ def trigger(
         shown = f"{known.identity} runs with the slot {slot}"
         return await _create(server, name, {"trigger": what}, form, shown)
 
-    _finish(place, form, make, wait=wait)
+    _carry_out(place, form, make, wait=wait)
 
 
 # -- backfill --------------------------------------------------------------------------------------
@@ -342,7 +338,7 @@ def backfill(
             server, name, {"backfill": what}, form, f"{count} slots of {known.identity}"
         )
 
-    _finish(place, form, make, wait=wait)
+    _carry_out(place, form, make, wait=wait)
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:

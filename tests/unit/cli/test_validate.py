@@ -11,7 +11,6 @@ import yaml
 from duepoint.cli.check import checks
 from duepoint.cli.check.manifests import Manifest
 from tests.integration.crds.manifests import (
-    ABSENT,
     a_job,
     a_schedule,
     a_schedule_set,
@@ -226,50 +225,6 @@ def test_a_field_that_a_newer_kubernetes_may_know_is_a_note_when_one_asks_for_th
     answer = duepoint("validate", "-f", "-", "--newer-kubernetes", given=given)
     assert (answer.code, answer.err) == (0, "")
     assert "quantumEntanglement: is no field of a Job in Kubernetes 1." in answer.out
-
-
-# -- what is taken with a warning ---------------------------------------------------------------
-
-
-def noted(duepoint, **fields):
-    """The notes on a Schedule that is valid with these fields."""
-    thing = a_schedule("x", **{"schedule": "@daily", "jobTemplate": a_job(), **fields})
-    answer = duepoint("validate", "-f", "-", "-o", "json", given=json.dumps(thing))
-    assert answer.code == 0
-    (row,) = answer.rows
-    assert row["valid"]
-    return [(note["field"], note["message"]) for note in row["notes"]]
-
-
-COVERED = (
-    "2020-01-01T00:00:00Z has passed, and startingDeadlineSeconds covers it, so it runs at once"
-)
-PASSED = "2020-01-01T00:00:00Z has passed and does not run; write a time to come"
-
-
-@pytest.mark.parametrize(
-    ("fields", "notes"),
-    [
-        pytest.param(
-            {"schedule": "@at 2020-01-01T00:00:00Z"}, [("spec.schedule", PASSED)], id="past"
-        ),
-        pytest.param({"schedule": "@at 2100-01-01T00:00:00Z"}, [], id="to come"),
-        pytest.param(
-            {"schedule": ABSENT, "schedules": ["@daily", "@at 2020-01-01T00:00:00Z"]},
-            [("spec.schedules[1]", PASSED)],
-            id="one of several",
-        ),
-        pytest.param(
-            {"schedule": "@at 2020-01-01T00:00:00Z", "startingDeadlineSeconds": 2**31 - 1},
-            [
-                ("spec.schedule", COVERED),
-            ],
-            id="covered by a deadline",
-        ),
-    ],
-)
-def test_an_instant_that_has_passed_is_noted_and_valid(duepoint, fields, notes):
-    assert noted(duepoint, **fields) == notes
 
 
 # -- CronJobs --------------------------------------------------------------------------------

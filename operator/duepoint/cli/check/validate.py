@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from duepoint import errors, expressions
+from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import advice
-from duepoint.schedules import policies, slots
+from duepoint.schedules import slots
 from duepoint.schedules import spec as specs
 
 
@@ -34,38 +34,7 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     for index, text in enumerate(texts):
         name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
         yield from (note(name, message) for message in advice.of_other_schedulers(text))
-    yield from _of_past_times(spec)
     yield from _of_suspension(spec, now_us)
-
-
-def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """Yield a warning for each ``@at`` before the creation, with whether it runs nevertheless."""
-    timing = spec.rule.timing
-    is_once = [text.strip().startswith("@at") for text in timing.schedules]
-    for index, text in enumerate(timing.schedules):
-        if not is_once[index]:
-            continue
-        compiled = expressions.compile_expression(
-            text,
-            time_zone=timing.time_zone,
-            anchor_us=spec.created_us,
-            from_us=spec.created_us,
-        )
-        at_us = compiled.previous_before(spec.created_us + 1)
-        if at_us is None:
-            continue
-        name = "spec.schedule" if len(is_once) == 1 else f"spec.schedules[{index}]"
-        when = instants.utc_text(at_us)
-        policy = spec.rule.policy
-        has_passed = policies.had_passed(at_us, policy, spec.created_us)
-        if all(is_once) and not timing.suspend and not has_passed:
-            by = "within the last minute"
-            if policy.deadline_us is not None:
-                by = "and startingDeadlineSeconds covers it"
-            message = f"{when} has passed, {by}, so it runs at once"
-        else:
-            message = f"{when} has passed and does not run; write a time to come"
-        yield note(name, message)
 
 
 def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
