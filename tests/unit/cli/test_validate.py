@@ -182,7 +182,6 @@ BAD_TEMPLATES = [
         f"{POD}.containers[0].livenessProbe.httpGet.port",
         "9223372036854775808 is out of range",
     ),
-    (a_job(warpFactor=9), f"{POD}.warpFactor", "is no field of a Job in Kubernetes 1."),
     (a_container(commands=["date"]), f"{POD}.containers[0].commands", "did you mean command?"),
     (a_job(volumes=[{"name": {"a": None}}]), f"{POD}.volumes[0].name", "is of the wrong type"),
     (
@@ -219,10 +218,9 @@ def test_a_template_that_jobs_can_be_made_of_is_valid(template):
     assert problems(a_schedule("x", jobTemplate=template)) == []
 
 
-def test_a_field_that_a_newer_kubernetes_may_know_is_a_note_when_one_asks_for_that(duepoint):
+def test_a_field_that_a_newer_kubernetes_may_know_is_a_note(duepoint):
     given = yaml.safe_dump(a_schedule("x", jobTemplate=a_job(quantumEntanglement=True)))
-    assert duepoint("validate", "-f", "-", given=given).code == 2
-    answer = duepoint("validate", "-f", "-", "--newer-kubernetes", given=given)
+    answer = duepoint("validate", "-f", "-", given=given)
     assert (answer.code, answer.err) == (0, "")
     assert "quantumEntanglement: is no field of a Job in Kubernetes 1." in answer.out
 

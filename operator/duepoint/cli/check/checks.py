@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -64,16 +64,12 @@ class CheckedManifest:
         return all(problem.is_note for problem in self.problems)
 
 
-def check(
-    manifest: Manifest, *, namespace: str, created_us: int, newer_kubernetes: bool = False
-) -> CheckedManifest | None:
+def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedManifest | None:
     """Check a manifest; return None for a kind that is not ours.
 
     Args:
         namespace: the namespace of an object without one.
         created_us: the creation time of an object without one.
-        newer_kubernetes: the cluster may be newer than our schema of Jobs, so an unknown field of
-            a template is only a note.
     """
     if manifest.trouble:
         return _wrong(manifest, "", manifest.trouble)
@@ -97,10 +93,7 @@ def check(
             trouble = "is of the wrong type; write a mapping"
         found.append(Problem("spec", trouble))
         return CheckedManifest(manifest=manifest, problems=tuple(found))
-    found += [
-        replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
-        for problem in structure.problems(kind, content["spec"])
-    ]
+    found += structure.problems(kind, content["spec"])
     misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     spec, more = _parsed(kind, content, namespace=namespace, created_us=created_us)
     found += [

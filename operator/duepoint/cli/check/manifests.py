@@ -327,14 +327,12 @@ class Problem:
 
     Attributes:
         path: the field as users write it; empty for the whole object or file.
-        is_of_newer: a newer Kubernetes may accept it.
         is_misspelt: an unknown field that resembles a known one, which then is not missing.
     """
 
     path: str
     message: str
     is_note: bool = False
-    is_of_newer: bool = False
     is_misspelt: bool = False
 
     def __str__(self) -> str:

@@ -5,9 +5,8 @@ instead. The schema comes from ``duepoint.model``, which also generates the CRDs
 apply`` would refuse the same problems. The engine checks expressions and zones, because its
 messages say more.
 
-Null means absent wherever it is allowed. If a Job's template has a field that the schema does not
-have, the API server accepts the Schedule, but the operator's dry run fails. This problem is marked
-as one that a newer Kubernetes may not have.
+Null means absent wherever it is allowed. A field of a Job's template that the schema does not have
+is a problem if it resembles a known one; else only a note, because a newer Kubernetes may have it.
 """
 
 from __future__ import annotations
@@ -361,13 +360,15 @@ def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
     meant, near = _meant(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))
     hint = f"known here: {names}" if len(names) < 120 else ""
-    hint = near or _elsewhere(name, path) or hint
+    place = _elsewhere(name, path)
+    hint = near or place or hint
     if not schema.get("x-kubernetes-preserve-unknown-fields"):
         message = f"is unknown; {hint}" if hint else "is unknown"
         yield Problem(path, message, is_misspelt=bool(meant))
     elif path.startswith(JOB):
         message = f"is no field of a Job in Kubernetes {KUBERNETES}"
         message = f"{message}; {hint}" if hint else message
-        yield Problem(path, message, is_of_newer=not meant, is_misspelt=bool(meant))
+        is_note = not (meant or place)
+        yield Problem(path, message, is_note=is_note, is_misspelt=bool(meant))
     elif meant:
         yield Problem(path, f"is unknown; {near}")

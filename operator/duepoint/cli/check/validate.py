@@ -15,7 +15,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
-from duepoint.cli.check import checks, manifests, structure
+from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import conversion
@@ -52,12 +52,8 @@ def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
 @click.command("validate")
 @options.files
 @options.namespace
-@click.option(
-    "--newer-kubernetes", is_flag=True,
-    help=f"Only note fields of a jobTemplate that Kubernetes {structure.KUBERNETES} does not have.",
-)  # fmt: skip
 @options.output_format
-def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, form: str) -> None:
+def validate(*, files: tuple[str, ...], namespace: str, form: str) -> None:
     """Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.
 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
@@ -67,7 +63,7 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
     """
     now_us = instants.now_us()
     seen = wrong = 0
-    for found in _checked(files, namespace, now_us, newer_kubernetes=newer_kubernetes):
+    for found in _checked(files, namespace, now_us):
         seen += 1
         wrong += not found.is_valid
         _show(found, form, now_us)
@@ -79,13 +75,9 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
         )
 
 
-def _checked(
-    files: tuple[str, ...], namespace: str, now_us: int, *, newer_kubernetes: bool
-) -> Iterator[CheckedManifest]:
+def _checked(files: tuple[str, ...], namespace: str, now_us: int) -> Iterator[CheckedManifest]:
     for manifest in itertools.chain.from_iterable(map(manifests.read, files)):
-        if found := checks.check(
-            manifest, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
-        ):
+        if found := checks.check(manifest, namespace=namespace, created_us=now_us):
             yield found
 
 
@@ -139,7 +131,7 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
     """Yield the Schedules of the files; raises errors.InvalidSetting if one is not valid."""
-    for found in _checked(files, namespace, created_us, newer_kubernetes=True):
+    for found in _checked(files, namespace, created_us):
         for problem in found.problems:
             if not problem.is_note:
                 raise errors.InvalidSetting(found.manifest.where, str(problem))

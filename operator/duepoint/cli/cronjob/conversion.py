@@ -193,7 +193,6 @@ def imported(
                 replace(source, content=content),
                 namespace=namespace or "default",
                 created_us=now_us,
-                newer_kubernetes=True,  # the CronJob's API server has accepted it
             )
             assert judged is not None  # noqa: S101 - a Schedule is judged
             if judged.spec is None:

@@ -119,9 +119,7 @@ class ManifestFiles:
         return [self._judged(manifest) for manifest in manifests.read(file)]
 
     def _judged(self, manifest: Manifest) -> LocalObject:
-        checked = checks.check(
-            manifest, namespace=self._namespace, created_us=self._now_us(), newer_kubernetes=True
-        )
+        checked = checks.check(manifest, namespace=self._namespace, created_us=self._now_us())
         kind = manifest.kind
         if checked is not None:
             problems = list(checked.problems)

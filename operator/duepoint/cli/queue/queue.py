@@ -11,7 +11,6 @@ import asyncio
 import collections
 import contextlib
 import sys
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -261,8 +260,6 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
 
 _MOST_SHARDS = 65_536
 _LOOK_SECONDS = 0.5
-#: If no leader has begun within this time, there is none, or its version cannot do it.
-_UNHEARD_SECONDS = 60.0
 
 
 def _power_of_two(text: str) -> int:
@@ -298,24 +295,20 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int
             f"{wanted}: the queue is just being cut into another number;"
             " see duepoint queue partition, and ask again afterwards",
         )
-    began, former = time.monotonic(), None
+    former = None
     while True:
         seen = await opened.resharding.progress()
         if seen != former:
             output.write([_row(seen)], form) if output.is_data(form) else output.say(_line(seen))
             sys.stdout.flush()
         former = seen
-        if wanted is None or (seen.shards == wanted and not (seen.wanted or seen.former_shards)):
-            return 1
-        if wanted != (seen.wanted or seen.shards):
-            end = f"another command has asked for {seen.wanted or seen.shards} shards since"
-        elif seen.wanted and time.monotonic() - began > _UNHEARD_SECONDS:
-            end = "no operator has begun; it will when one leads. Is duepoint operator running?"
-        else:
-            await asyncio.sleep(_LOOK_SECONDS)
-            continue
-        output.complain(end)
+        if wanted is None or not (seen.wanted or seen.former_shards):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    if wanted not in (None, seen.shards):
+        output.complain(f"another command has asked for {seen.shards} shards since")
         raise click.exceptions.Exit(output.FAILED)
+    return 1
 
 
 def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:
