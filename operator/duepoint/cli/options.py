@@ -207,28 +207,22 @@ output_format = click.option(
 )
 
 
-def _chosen_files(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the chosen files, those of a folder by name; raises errors.InvalidSetting."""
-    return files_of(named_files(paths, filenames))
+def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names by position and with -f; raises errors.InvalidSetting if there are none."""
+    if given := (*paths, *filenames):
+        return given
+    message = "is missing: write a file or a folder, or - for standard input"
+    raise errors.InvalidSetting("FILE", message)
+
+
+def _files(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
+    return _files_if_any(paths=named_files(paths, filenames), filenames=())
 
 
 def _files_if_any(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
-    return files_of((*paths, *filenames))
-
-
-def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names by position and with -f; raises errors.InvalidSetting if there are none."""
-    given = (*paths, *filenames)
-    if not given:
-        message = "is missing: write a file or a folder, or - for standard input"
-        raise errors.InvalidSetting("FILE", message)
-    return given
-
-
-def files_of(given: Iterable[str]) -> tuple[str, ...]:
     """Return these files, with the files below folders by name; raises errors.InvalidSetting."""
     found: list[str] = []
-    for name in given:
+    for name in (*paths, *filenames):
         if name == "-" or not Path(name).is_dir():
             found.append(name)
         elif below := list(files_below(name)):
@@ -276,7 +270,7 @@ _FILES = (
     ),
 )
 #: Files and folders of manifests, by position or with -f, as ``files``.
-files = gathered("files", _chosen_files, *_FILES)
+files = gathered("files", _files, *_FILES)
 #: The same if files are optional; without any, ``files`` is empty.
 files_if_any = gathered("files", _files_if_any, *_FILES)
 namespace = click.option(

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -147,60 +147,38 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """A CronJob and its Schedule.
-
-    Attributes:
-        schedule: None if there are problems.
-        notes: what was changed or will differ; notes without a path apply to every CronJob.
-    """
-
-    source: Manifest
-    schedule: dict[str, Any] | None = None
-    problems: tuple[Problem, ...] = ()
-    notes: tuple[Problem, ...] = ()
-
-
 def imported(
-    found: Iterable[Manifest],
-    *,
-    namespace: str | None,
-    time_zone: str | None,
-    now_us: int,
-) -> Iterator[Imported | None]:
-    """Convert the objects in turn; yields None for one that is not a CronJob.
+    source: Manifest, *, namespace: str | None, time_zone: str | None, now_us: int
+) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+    """Return the Schedule for an object, and notes; None and its problems if it cannot become one.
+
+    An object that is not a CronJob has no problems. A note says what was changed or will differ; one
+    without a path applies to every CronJob.
 
     Args:
-        namespace: for objects without one; None adds none.
+        namespace: for an object without one; None adds none.
         time_zone: that of the controller manager; None leaves it to the Schedule's default.
         now_us: the instant from which to search for differences.
     """
-    for source in found:
-        if source.trouble or not source.kind:
-            judged = checks.check(source, namespace="", created_us=now_us)
-            yield Imported(source=source, problems=() if judged is None else judged.problems)
-        elif source.kind != checks.CRONJOB or (
-            "/" in source.api_version and not source.api_version.startswith("batch/")
-        ):
-            yield None  # another kind, or a kind of that name in another group
-        elif source.api_version not in checks.CRONJOB_VERSIONS:
-            message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
-            yield Imported(source=source, problems=(Problem("apiVersion", message),))
-        else:
-            content, changes = ported(source.content, namespace=namespace, time_zone=time_zone)
-            judged = checks.check(
-                replace(source, content=content),
-                namespace=namespace or "default",
-                created_us=now_us,
-            )
-            assert judged is not None  # noqa: S101 - a Schedule is judged
-            if judged.spec is None:
-                wrong = tuple(problem for problem in judged.problems if not problem.is_note)
-                yield Imported(source=source, problems=wrong)
-                continue
-            notes = (*changes, *judged.problems, *differences_of(content, judged.spec, now_us))
-            yield Imported(source=source, schedule=content, notes=notes)
+    if source.trouble or not source.kind:
+        judged = checks.check(source, namespace="", created_us=now_us)
+        return None, () if judged is None else judged.problems
+    version = source.api_version
+    if source.kind != checks.CRONJOB or ("/" in version and not version.startswith("batch/")):
+        return None, ()  # another kind, or a kind of that name in another group
+    if version not in checks.CRONJOB_VERSIONS:
+        message = f"{errors.quoted(version)}: write {checks.CRONJOB_VERSIONS[0]}"
+        return None, (Problem("apiVersion", message),)
+    content, changes = ported(source.content, namespace=namespace, time_zone=time_zone)
+    judged = checks.check(
+        replace(source, content=content), namespace=namespace or "default", created_us=now_us
+    )
+    assert judged is not None  # noqa: S101 - a Schedule is judged
+    if judged.spec is None:
+        return None, tuple(problem for problem in judged.problems if not problem.is_note)
+    return content, (
+        *changes, *judged.problems, *differences_of(content, judged.spec, now_us)
+    )  # fmt: skip
 
 
 # -- expressions -------------------------------------------------------------------------------

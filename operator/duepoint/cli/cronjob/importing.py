@@ -20,8 +20,8 @@ import yaml
 
 from duepoint.cli import grouping, instants, options, output
 from duepoint.cli.check import manifests
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
-from duepoint.cli.cronjob.conversion import Imported
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -69,39 +69,33 @@ _HEAD = (
 )
 
 
-def _show(found: Iterable[Imported | None]) -> None:
+def _show(found: Iterable[Manifest], **to: Any) -> None:  # noqa: ANN401 - of conversion.imported
     """Print everything; exits with a code if something was wrong or there was no CronJob.
 
     Each document is written at once, so that a thousand take no more memory than one.
     """
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
-    for imported in found:
-        if imported is None:
-            passed_over += 1
-        elif imported.schedule is None:
-            wrong += 1
-            for problem in imported.problems:
-                output.complain(str(problem), imported.source.where)
-        else:
-            made += 1
-            _comment(_HEAD if made == 1 else ())
-            sys.stdout.write("---\n")
-            _comment([imported.source.where, *map(str, imported.notes)])
-            sys.stdout.write(text_of(imported.schedule))
-            general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
-            own = (str(note) for note in imported.notes if note.path)
-            _repeat(own, f"CronJob {imported.source.name}")
+    for source in found:
+        schedule, notes = conversion.imported(source, **to)
+        if schedule is None:
+            wrong += bool(notes)
+            passed_over += not notes
+            for problem in notes:
+                output.complain(str(problem), source.where)
+            continue
+        made += 1
+        _comment(_HEAD if made == 1 else ())
+        sys.stdout.write("---\n")
+        _comment([source.where, *map(str, notes)])
+        sys.stdout.write(text_of(schedule))
+        general |= dict.fromkeys(str(note) for note in notes if not note.path)
+        _repeat((str(note) for note in notes if note.path), f"CronJob {source.name}")
     if made:
         _repeat(general, "every CronJob")
         _repeat([" ".join(_HEAD[1:])])
-    _end(made, wrong, passed_over)
-
-
-def _end(made: int, wrong: int, passed_over: int) -> None:
     if passed_over:
-        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
-        output.complain(f"{passed_over} {were} passed over")
+        output.complain(f"{passed_over} of another kind passed over")
     if wrong:
         if made:
             output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
@@ -143,10 +137,5 @@ def cronjob(*, files: tuple[str, ...], namespace: str | None, time_zone: str | N
 
     Example: kubectl get cronjobs -A -o yaml | duepoint import cronjob - > schedules.yaml
     """
-    made = conversion.imported(
-        itertools.chain.from_iterable(map(manifests.read, files)),
-        namespace=namespace,
-        time_zone=time_zone,
-        now_us=instants.now_us(),
-    )
-    _show(made)
+    found = itertools.chain.from_iterable(map(manifests.read, files))
+    _show(found, namespace=namespace, time_zone=time_zone, now_us=instants.now_us())
