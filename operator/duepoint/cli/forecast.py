@@ -8,12 +8,9 @@ Redis and are not counted; Schedules that this version cannot read are named.
 from __future__ import annotations
 
 import asyncio
-import bisect
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -22,14 +19,11 @@ from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
-from duepoint.expressions import syntax
+from duepoint.expressions import durations, syntax
 from duepoint.kube import schedules
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast, HourLoad
 from duepoint.schedules.spec import ScheduleSpec
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
@@ -153,11 +147,8 @@ def _show(row: output.Row, cells: list[HourLoad], zone: str) -> None:
     output.say(f"{objects}{suspended}: {runs} from {row['from']} to {row['to']}")
     if not row["runs"]:
         return
-    from rich import console  # noqa: PLC0415 - only where it is shown
-
-    shown = console.Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    for line in terminal(cells, zone):
-        shown.print(line)
+    for line in heat_map(cells, zone):
+        output.say(line)
     local = instants.LocalTime(zone)
     output.say("worst minutes")
     for minute in row["worst"]:
@@ -178,11 +169,7 @@ def _show(row: output.Row, cells: list[HourLoad], zone: str) -> None:
 # -- the heat map ----------------------------------------------------------------------------------
 
 
-_DAY_HOURS = 24
-_SHADES = "·░▒▓█"
-_STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
-#: Columns for the day, such as ``Sat 28``; with three for each hour, a line has 78.
-_LEFT_COLUMNS = 7
+_SHADES = "░▒▓█"
 
 
 def number(slots: float) -> str:
@@ -190,50 +177,33 @@ def number(slots: float) -> str:
     return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
 
 
-def bounds(cells: Sequence[HourLoad]) -> list[float]:
-    """Return the least load of each shade, from an ordinary hour to the worst, darkest last.
+def heat_map(cells: Sequence[HourLoad], zone: str) -> Iterator[str]:
+    """Yield the lines of the heat map: a day in each, a shade for the worst minute of each hour.
 
-    The bounds grow by squares, so that ordinary hours still differ beside a great peak. Hours that
-    differ by less than half get the same shade: 82 beside 81 is not a peak.
+    The shades grow by squares from an ordinary hour to the worst, so that ordinary hours still
+    differ beside a great peak. Hours that differ by less than half get the same shade.
     """
-    peaks = [cell.peak for cell in cells if cell.peak > 0]
-    if not peaks or min(peaks) == max(peaks):
-        return peaks[:1]
+    peaks = [cell.peak for cell in cells if cell.peak]
     most = max(peaks)
     least = min(*peaks, most / 2)
-    steps = len(_SHADES) - 1
-    return [least + (most - least) * (step / steps) ** 2 for step in range(steps)]
-
-
-def terminal(cells: Sequence[HourLoad], zone: str) -> Iterator[Text]:
-    """Yield the lines of the heat map."""
-    from rich.text import Text  # noqa: PLC0415 - only where it is shown
-
-    least = bounds(cells)
-    darkest = len(_SHADES) - len(least)
-    most = number(max((cell.peak for cell in cells), default=0))
-    yield Text(f"slots in the worst minute of each hour ({zone}); the most are {most}")
-    yield Text(" " * _LEFT_COLUMNS + " ".join(f"{hour:02}" for hour in range(_DAY_HOURS)))
+    legend = f"· none, ░ from {number(least)}, █ up to {number(most)}"
+    yield f"slots in the worst minute of each hour ({zone}): {legend}"
+    yield "       " + " ".join(f"{hour:02}" for hour in range(24))
     for day, row in itertools.groupby(cells, key=lambda cell: cell.day):
-        line = Text(f"{day[:3]} {day[-2:]} ")
-        peaks = {cell.hour: cell.peak for cell in row}
-        for hour in range(_DAY_HOURS):
-            level = bisect.bisect_right(least, peaks[hour]) if hour in peaks else 0
-            level += darkest - 1 if level else 0
-            line.append(_SHADES[level] * 2 + " " if hour in peaks else "   ", style=_STYLES[level])
-        line.rstrip()
-        yield line
-    legend = [
-        "· none",
-        *(f"{_SHADES[darkest + i]} from {number(each)}" for i, each in enumerate(least)),
-    ]
-    yield Text(" " * _LEFT_COLUMNS + "  ".join(legend))
+        shades = dict.fromkeys(range(24), "  ")
+        for cell in row:
+            share = max(0.0, cell.peak - least) / (most - least)
+            shade = _SHADES[min(3, int(4 * share**0.5))] if cell.peak else "·"
+            shades[cell.hour] = shade * 2
+        yield f"{day[:3]} {day[-2:]} {' '.join(shades.values())}".rstrip()
 
 
 # -- what to write instead -------------------------------------------------------------------------
 
 
 _JITTER = "jitter: 10m"
+#: A jitter spreads ``@every`` only if its slots are further apart.
+_LONG_US = 600_000_000
 _EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
 _STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
 
@@ -243,7 +213,7 @@ def spreading(text: str) -> str:
     text = text.strip()
     minute, _, rest = syntax.MACROS.get(text.lower(), text).partition(" ")
     if text.lower().startswith("@every"):
-        return _JITTER
+        return _JITTER if durations.parse_duration_us(rest.strip()) >= _LONG_US else ""
     if len(rest.split()) != 4 or "H" in minute.upper() or minute in _EVERY_MINUTE:
         return ""
     parts = minute.split(",")

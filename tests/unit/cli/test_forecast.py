@@ -59,6 +59,7 @@ def test_suspended_ones_have_no_slots_until_they_are_resumed():
         ("15,45 8-17 * * 1-5", 'schedule: "H/30 8-17 * * 1-5"'),
         ("@daily", 'schedule: "H 0 * * *"'),
         ("@every 1h", "jitter: 10m"),
+        ("@every 5s", ""),
         ("0,7 * * * *", "jitter: 10m"),
         ("0-10 * * * *", "jitter: 10m"),
         ("30 2 * * *", 'schedule: "H 2 * * *"'),

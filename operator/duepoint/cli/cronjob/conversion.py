@@ -152,8 +152,8 @@ def imported(
 ) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
     """Return the Schedule for an object, and notes; None and its problems if it cannot become one.
 
-    An object that is not a CronJob has no problems. A note says what was changed or will differ; one
-    without a path applies to every CronJob.
+    An object that is not a CronJob has no problems. A note says what was changed or will differ;
+    one without a path applies to every CronJob.
 
     Args:
         namespace: for an object without one; None adds none.

@@ -87,13 +87,8 @@ def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
 
 def _in_a_worker() -> str:
     """Return the command to run in a Pod that has the settings, by the chart's default names."""
-    names: list[str] = []
-    context: click.Context | None = click.get_current_context()
-    while context is not None and context.parent is not None:  # the root is kubectl's name for us
-        names.insert(0, str(context.info_name))
-        context = context.parent
-    command = " ".join(names)
-    return f"kubectl exec -n duepoint-system deploy/duepoint-worker -- duepoint {command} ..."
+    command = click.get_current_context().command_path.removeprefix("kubectl ")
+    return f"kubectl exec -n duepoint-system deploy/duepoint-worker -- {command} ..."
 
 
 async def _read_layout(queue: DelayQueue) -> None:
