@@ -33,7 +33,7 @@ _LARGEST = 2**64 - 1
 NO_LANE = "-"
 
 LETTER_ID = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
-_CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
+_CURSOR = re.compile(r"(\d{1,18}-\d{1,18})-(\d{1,6})", re.ASCII)
 
 
 class Replayed(enum.StrEnum):
@@ -127,20 +127,17 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     )
 
 
-class _Place(NamedTuple):
-    """The position of a letter: newest first, those of one id by the places of their shards."""
-
-    milliseconds: int
-    number: int
-    shard: int
-
-
 class _Log(NamedTuple):
     """The log of a lane in a shard; ``place`` is the position of the shard among all."""
 
     place: int
     shard: messages.ShardId
     lane: str
+
+    def order(self, letter: DeadEntry) -> tuple[int, int, int]:
+        """Return the order of its letter: newest first, those of one id by their shards."""
+        milliseconds, _, number = letter.entry_id.partition("-")
+        return -int(milliseconds), -int(number), self.place
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,44 +200,48 @@ class DeadLetters:
         Args:
             cursor: that of a page; the letters after it are returned. Raises InvalidCursor.
         """
-        before = _parse_cursor(cursor)
+        parts = _CURSOR.fullmatch(cursor)
+        if cursor and parts is None:
+            raise queue_errors.InvalidCursor(
+                "the cursor was not given for this list; begin again without one"
+            )
         shards = sharding.all_shards(self.index.known_layout())
         known = [lanes] * len(shards) if lanes is not None else await self.lanes_of(shards)
         logs = [
             _Log(place, shard, lane) for place, shard in enumerate(shards) for lane in known[place]
         ]
-        count = _LETTERS_TOGETHER // max(1, len(logs)) + 1
-        replies = await self.index.read_many(
-            "read dead letters",
-            [
-                ("XREVRANGE", self._key(log), _bound(log, before), "-", "COUNT", count)
-                for log in logs
-            ],
-        )
-        unread = {
-            log: list(_letters(log, found))
-            for log, found in zip(logs, replies, strict=True)
-            if found
+        bounds = {
+            # In a later shard, a letter with the very same id comes after.
+            log: f"{'' if log.place > int(parts[2]) else '('}{parts[1]}" if parts else "+"
+            for log in logs
         }
-        heads = [(_order(log, letters[0]), log) for log, letters in unread.items()]
+        count = _LETTERS_TOGETHER // max(1, len(logs)) + 1
+        unread = await self._next(bounds, count)
+        heads = [(log.order(letters[0]), log) for log, letters in unread.items()]
         heapq.heapify(heads)
         while heads:
             _, log = heapq.heappop(heads)
             letter = unread[log].pop(0)
             yield letter
             if not unread[log]:
-                rest = (
-                    "XREVRANGE",
-                    self._key(log),
-                    f"({letter.entry_id}",
-                    "-",
-                    "COUNT",
-                    _LETTERS_TOGETHER,
-                )
-                (found,) = await self.index.read("read dead letters", rest)
-                unread[log] = list(_letters(log, found))
+                unread |= await self._next({log: f"({letter.entry_id}"}, _LETTERS_TOGETHER)
             if unread[log]:
-                heapq.heappush(heads, (_order(log, unread[log][0]), log))
+                heapq.heappush(heads, (log.order(unread[log][0]), log))
+
+    async def _next(self, bounds: Mapping[_Log, str], count: int) -> dict[_Log, list[DeadEntry]]:
+        """Return the next letters of logs that have any, from these bounds on."""
+        replies = await self.index.read_many(
+            "read dead letters",
+            [
+                ("XREVRANGE", self._key(log), bound, "-", "COUNT", count)
+                for log, bound in bounds.items()
+            ],
+        )
+        return {
+            log: list(_letters(log, found))
+            for log, found in zip(bounds, replies, strict=True)
+            if found
+        }
 
     async def page(self, lane: str, *, limit: int, cursor: str = "") -> LetterPage:
         """Return a page of a lane's letters, newest first. Raises InvalidCursor."""
@@ -322,30 +323,6 @@ class DeadLetters:
                 ],
             )
         )
-
-
-def _parse_cursor(cursor: str) -> _Place | None:
-    if not cursor:
-        return None
-    parts = _CURSOR.fullmatch(cursor)
-    if parts is None:
-        raise queue_errors.InvalidCursor(
-            "the cursor was not given for this list; begin again without one"
-        )
-    return _Place(*map(int, parts.groups()))
-
-
-def _bound(log: _Log, before: _Place | None) -> str:
-    """Return the bound from which the letters of a log come after a place."""
-    if before is None:
-        return "+"
-    # In a later shard, a letter with the very same id comes after.
-    return f"{'' if log.place > before.shard else '('}{before.milliseconds}-{before.number}"
-
-
-def _order(log: _Log, letter: DeadEntry) -> tuple[int, int, int]:
-    milliseconds, _, number = letter.entry_id.partition("-")
-    return -int(milliseconds), -int(number), log.place
 
 
 def _letters(log: _Log, found: Sequence[tuple[bytes, Any]]) -> Iterable[DeadEntry]:

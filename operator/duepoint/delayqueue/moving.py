@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from duepoint import faults, settings, telemetry
-from duepoint.delayqueue import deadletters, index, keys, messages, sharding
+from duepoint.delayqueue import deadletters, index, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, reading
 from duepoint.delayqueue.wire import scripting
@@ -213,7 +213,7 @@ class Mover:
             await self._write(home, rows, entries, epoch=epoch, moved=moved)
         await faults.reach(FaultPoint.AFTER_BATCH_IMPORTED)
         gone = [
-            (each.lane, putting.Removal(self._row(each), None, putting.NO_DUE, b""))
+            (each.lane, putting.Task(self._row(each), None, putting.NO_DUE, b""))
             for each in travellers
         ]
         await self._write(shard, gone, {}, epoch=epoch, moved=moved, drops=True)
@@ -228,17 +228,14 @@ class Mover:
         return lost + sum(1 for _ in unarmed)
 
     def _row(self, one: _Traveller) -> putting.Row:
-        number = int.from_bytes(one.id, "big")
-        return putting.Row(
-            0, one.id, number & 0xFFFF, keys.place_of_number(number, self.index.buckets)
-        )
+        return putting.row_of(0, one.id, self.index.buckets)
 
     def _arrival(
         self,
         one: _Traveller,
         known: Mapping[bytes, putting.Kind],
         opened: Mapping[bytes, bytes],
-    ) -> putting.ScheduleTask:
+    ) -> putting.Task:
         """Return the row of a schedule that has no record in its new shard yet."""
         values = [
             value
@@ -246,7 +243,7 @@ class Mover:
             if member != one.chain
             for value in (due, member, opened[member])
         ]
-        return putting.ScheduleTask(
+        return putting.Task(
             self._row(one),
             known[_kind(one.record)],
             one.points.get(one.chain, putting.NO_DUE),

@@ -16,13 +16,13 @@ import itertools
 import operator
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import lanes
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -118,6 +118,12 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     bucket: int
 
 
+def row_of(place: int, schedule_id: points.ScheduleId, buckets: int) -> Row:
+    """Return the row of a schedule, in an index with this many buckets of a population."""
+    number = int.from_bytes(schedule_id, "big")
+    return Row(place, schedule_id, number & 0xFFFF, keys.place_of_number(number, buckets))
+
+
 class Task(msgspec.Struct, gc=False):
     """The next request for a row.
 
@@ -126,7 +132,10 @@ class Task(msgspec.Struct, gc=False):
         due: the due of its chain, in the form of the script.
         kind: the kind that its record names; None in a removal.
         expected: the fingerprint of the stored record; empty = no record, in a removal any.
-        record: the new record; empty = only read the stored one.
+        record: the new record; empty = only read the stored one. In a removal the uid or name that
+            the stored record must have.
+        options: of a row of a Schedule, or of one that moves: further arguments of the script, by
+            name; ``open``: values that follow in ARGV.
     """
 
     row: Any
@@ -134,26 +143,7 @@ class Task(msgspec.Struct, gc=False):
     due: bytes
     expected: bytes
     record: bytes = b""
-
-
-class ScheduleTask(Task, gc=False):
-    """A row of a Schedule.
-
-    Attributes:
-        options: further arguments of the script, by name; ``open``: values that follow in ARGV.
-    """
-
     options: Mapping[str, Any] = {}
-
-
-class Removal(Task, gc=False):
-    """A row to be removed.
-
-    Attributes:
-        whose: uid or name that the stored record must have.
-    """
-
-    whose: bytes = b""
 
 
 TaskT = TypeVar("TaskT", bound=Task)
@@ -217,15 +207,15 @@ class RowWriter:
         answers = [NOTHING] * len(wanted)
 
         async def take(
-            _: messages.ShardId, tasks: list[Removal], found: list[bytes]
-        ) -> Sequence[Removal]:
+            _: messages.ShardId, tasks: list[Task], found: list[bytes]
+        ) -> Sequence[Task]:
             for task, answer in zip(tasks, found, strict=True):
                 answers[task.row.place] = answer
             return ()
 
         for wave in waves(list(wanted)):
             tasks = [
-                Removal(row, None, NO_DUE, expected, whose=whose)
+                Task(row, None, NO_DUE, expected, whose)
                 for row in wave
                 for whose, expected in (wanted[row],)
             ]
@@ -325,7 +315,7 @@ class RowWriter:
         buckets: list[str] = []
         names, of_population = self.index.shard(shard), self.index.buckets
         last = -1
-        keys = call.new_keys(
+        first_key = call.new_keys(
             (
                 *(names.meta, names.heads, names.wake, names.leases, names.texts, names.blobs),
                 *(names.occ, names.occrec, names.ended, names.lane(lane.name)),
@@ -342,12 +332,10 @@ class RowWriter:
                 buckets.append(names.bucket_at(last, of_population))
             position += _ROW_LENGTH
             groups[-1] = position - 1
-        if lane.drops:
-            listed[1::_ROW_LENGTH] = [task.whose for task in cast("list[Removal]", sent.tasks)]
         call.run(listed)
         call.new_keys(buckets)
         part: dict[str, object] = {
-            "keys": keys,
+            "keys": first_key,
             "layout": sharding.layout_of(shard),
             "lane": lane.name,
             "groups": groups,
@@ -360,13 +348,14 @@ class RowWriter:
         blobs = {kind.target: kind.blob for kind in kinds.values() if kind.blob}
         if blobs:
             part["blobs"] = call.run(value for pair in blobs.items() for value in pair)
-        if sent.tasks and isinstance(sent.tasks[0], ScheduleTask):
-            part["options"] = {
-                first + _ROW_LENGTH * number: {
-                    name: call.run(value) if name == "open" else value
-                    for name, value in task.options.items()
-                }
-                for number, task in enumerate(cast("list[ScheduleTask]", sent.tasks))
-                if task.options
+        options = {
+            first + _ROW_LENGTH * number: {
+                name: call.run(value) if name == "open" else value
+                for name, value in task.options.items()
             }
+            for number, task in enumerate(sent.tasks)
+            if task.options
+        }
+        if options:
+            part["options"] = options
         return part

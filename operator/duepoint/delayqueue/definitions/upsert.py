@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, messages
+from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, records, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -75,13 +75,9 @@ class DefinitionWriter:
             kind = known_kinds.get(key)
             if kind is None:
                 kind = known_kinds[key] = self._kind(known, content, blobs)
-            listed.append(_Row(place, known.id, *self._place(known.id), kind, arming))
+            row = putting.row_of(place, known.id, self.index.buckets)
+            listed.append(_Row(place, row.id, row.low, row.bucket, kind, arming))
         return listed
-
-    def _place(self, schedule_id: points.ScheduleId) -> tuple[int, int]:
-        """Return low bits and bucket, as ``putting.Row`` has them."""
-        number = int.from_bytes(schedule_id, "big")
-        return number & 0xFFFF, keys.place_of_number(number, self.index.buckets)
 
     def _kind(
         self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
@@ -101,8 +97,8 @@ class DefinitionWriter:
         """Store the rows of a lane, and answer each."""
 
         async def decide(
-            _: messages.ShardId, tasks: list[putting.ScheduleTask], found: list[bytes]
-        ) -> list[putting.ScheduleTask]:
+            _: messages.ShardId, tasks: list[putting.Task], found: list[bytes]
+        ) -> list[putting.Task]:
             again = []
             for task, answer in zip(tasks, found, strict=True):
                 if (known := _ANSWERS.get(answer) or _refusal(task.row, answer)) is not None:
@@ -125,7 +121,7 @@ class DefinitionWriter:
         epoch: messages.Epoch,
     ) -> messages.Armed:
         """Remove a definition, its points and its history; another uid under the id stays."""
-        row = putting.Row(0, schedule_id, *self._place(schedule_id))
+        row = putting.row_of(0, schedule_id, self.index.buckets)
         lane = lanes.Lane(lanes.of_namespace(namespace), epoch)
         (answer,) = await self.writer.drop(lane, {row: (codec.packed_uid(uid), b"")})
         is_removed = answer == putting.REPLACED
@@ -145,17 +141,17 @@ def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
     yield part
 
 
-def _first(row: _Row) -> putting.ScheduleTask:
+def _first(row: _Row) -> putting.Task:
     """Return a row's first task: to replace the record from which its plan was made."""
     if row.arming.keep_chain and not row.arming.replaces:
-        return putting.ScheduleTask(row, row.kind, putting.NO_DUE, b"")  # this only reads
+        return putting.Task(row, row.kind, putting.NO_DUE, b"")  # this only reads
     return _task(row, row.arming.replaces)
 
 
-def _task(row: _Row, expected: bytes) -> putting.ScheduleTask:
+def _task(row: _Row, expected: bytes) -> putting.Task:
     arming, known = row.arming, row.arming.definition
     record = codec.record(known, row.kind.digest, is_inline=known.rule.is_private)
-    return putting.ScheduleTask(
+    return putting.Task(
         row, row.kind, _due(arming), expected, record=record, options=_options(arming)
     )
 
