@@ -99,7 +99,7 @@ async def test_another_expression_starts_anew(harness, stored_set):
     (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.rule, found.due_us) == (hourly, second.due_us)
     assert (found.uid, found.created_us) == (before.uid, before.created_us)
-    assert (await harness.queue.members.counting.counts(stored_set)).armed == 1
+    assert (await harness.queue.sets.counts(stored_set)).armed == 1
 
 
 async def test_a_one_off_is_due_at_its_instant(harness, stored_set):
@@ -154,7 +154,7 @@ async def test_a_removed_member_is_gone_with_its_points(harness, stored_set):
     answers = await harness.queue.members.remove(stored_set, wanted)
     assert [one.outcome for one in answers] == [Outcome.REMOVED, Outcome.ABSENT, Outcome.ABSENT]
     assert await harness.queue.members.lookups.get(stored_set, ["a"]) == [None]
-    counted = await harness.queue.members.counting.counts(stored_set)
+    counted = await harness.queue.sets.counts(stored_set)
     assert (counted.members, counted.armed) == (1, 1)
 
 
@@ -285,12 +285,12 @@ async def test_thousands_that_are_due_at_one_instant_are_all_listed_once(
 
 
 async def test_counts_say_what_is_next(harness, stored_set):
-    nothing = await harness.queue.members.counting.counts(stored_set)
+    nothing = await harness.queue.sets.counts(stored_set)
     assert (nothing.members, nothing.armed, nothing.next_due_us) == (0, 0, None)
     at_us = harness.now_us() + 60_000_000
     writes = [a_write(rule=ONCE, at_us=at_us + 1), a_write("b", rule=ONCE, at_us=at_us)]
     await harness.queue.members.put(stored_set, writes)
-    counted = await harness.queue.members.counting.counts(stored_set)
+    counted = await harness.queue.sets.counts(stored_set)
     assert (counted.members, counted.armed, counted.in_flight) == (2, 2, 0)
     assert counted.next_due_us == at_us
     assert counted.oldest_overdue_us is None

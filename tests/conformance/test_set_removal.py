@@ -70,7 +70,7 @@ async def test_every_member_goes_with_its_points_and_the_set_last(harness, sprea
     assert steps[-1].left == 0
     assert await harness.queue.sets.all() == []
     assert await keys_left(harness) == []
-    counts = await harness.queue.members.counting.counts(made)
+    counts = await harness.queue.sets.counts(made)
     assert (counts.members, counts.armed) == (0, 0)
     assert await harness.claim_all() == []
 
@@ -82,7 +82,7 @@ async def test_nothing_of_another_set_or_schedule_goes_with_it(harness):
     arming = harness.arming(namespace="shop")
     assert await harness.queue.writer.upsert([(arming, queueing.BLOB)], EPOCH)
     await removed(harness, goes, most=50)
-    assert (await harness.queue.members.counting.counts(stays)).members == 400
+    assert (await harness.queue.sets.counts(stays)).members == 400
     page = await harness.queue.members.pages.page(stays, limit=1_000)
     assert len(page.members) == 400
     assert await harness.queue.definitions.definition(arming.definition.id) is not None
@@ -128,7 +128,7 @@ async def test_claimed_members_disappear_under_their_worker(harness):
     claims = await harness.claim_all()
     assert claims
     await removed(harness, made)
-    counts = await harness.queue.members.counting.counts(made)
+    counts = await harness.queue.sets.counts(made)
     assert (counts.members, counts.armed, counts.in_flight) == (0, 0, 0)
 
 
@@ -139,4 +139,4 @@ async def test_a_set_that_is_not_there_is_removed_at_once_and_a_namesake_stays(h
     namesake = await filled(harness, 5, uid=str(uuid.uuid4()))
     await removed(harness, former)
     assert [record.uid for record in await harness.queue.sets.all()] == [namesake.uid]
-    assert (await harness.queue.members.counting.counts(namesake)).members == 5
+    assert (await harness.queue.sets.counts(namesake)).members == 5

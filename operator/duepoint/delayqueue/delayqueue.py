@@ -45,7 +45,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lookups, members, pages, sets, writing
+from duepoint.delayqueue.members import lookups, members, pages, sets
 from duepoint.delayqueue.repair import fallbacks, sweeper
 from duepoint.delayqueue.wire import connecting, servers
 
@@ -92,17 +92,17 @@ class DelayQueue:
         # Members of ScheduleSets.
         self.sets = sets.Sets(shared, known, self.signed_blobs)
         by_id = lookups.MemberLookups(shared, known, known_kinds)
-        counted = sets.MemberCounting(shared)
         self.members = members.Members(
             shared,
-            writing.MemberWriter(shared, known_kinds, rows, self.signed_blobs),
+            known_kinds,
             rows,
             by_id,
             pages.MemberPages(shared, known, by_id),
-            counted,
-            members.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
+            reader,
+            self.occurrences,
+            self.signed_blobs,
         )
-        self.set_removals = sets.SetRemovals(shared, known, self.sets, counted)
+        self.set_removals = sets.SetRemovals(shared, known, self.sets)
         self.api_requests = apirequests.ApiRequests(shared)
         # Resharding and repair.
         self.mover = moving.Mover(shared, reader, rows, self.dead_letters)

@@ -25,7 +25,7 @@ from duepoint.schedules.sets import members as memberjson
 async def summary(call: Call) -> HttpResponse:
     """Return the set with its counts."""
     record, queue = call.owned.record, call.shared.queue
-    counts = await queue.members.counting.counts(record)
+    counts = await queue.sets.counts(record)
     promise = await queue.durability.read()
     limits = record.settings.limits
     overdue_us, now_us = counts.oldest_overdue_us, call.shared.clock.now_us()

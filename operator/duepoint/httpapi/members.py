@@ -163,7 +163,7 @@ async def trigger(call: Call) -> HttpResponse:
         raise OperationProblem("NotActive", "the member is suspended; resume it first")
     run_uid = call.chosen["run"]
     try:
-        slot_us = await call.shared.queue.members.triggers.trigger(
+        slot_us = await call.shared.queue.members.trigger(
             record, call.id, run_uid=run_uid, payload=payload
         )
     except queue_errors.TooManyWaiting:

@@ -133,7 +133,7 @@ class OwnSets:
         if self._is_to_be_counted(owned, most):
             async with owned.counting:
                 if self._is_to_be_counted(owned, most):
-                    owned.counted = await self._members.counting.members(owned.record)
+                    owned.counted = await self._stored.members(owned.record)
                     owned.counted_until = asyncio.get_running_loop().time() + _FRESH_SECONDS
         return most - owned.counted
 

@@ -76,7 +76,7 @@ class SetScene:
 
     async def counted(self, name: str = NAME) -> int:
         record = await self.record(name)
-        return 0 if record is None else (await self.queue.members.counting.counts(record)).members
+        return 0 if record is None else (await self.queue.sets.counts(record)).members
 
     async def until(
         self, holds: Callable[[dict[str, Any]], bool], name: str = NAME, seconds: float = 60

@@ -87,7 +87,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     )
     await queue.settlements.settle(claim, done)
     before = await _everything(harness, stored_set)
-    counted = await queue.members.counting.counts(stored_set)
+    counted = await queue.sets.counts(stored_set)
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
@@ -99,7 +99,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     await queue.resharding.end(queueing.EPOCH)
     assert await _everything(harness, stored_set) == before
     # A shard to which none of the members came does not know the set until the leader counts.
-    counts = await queue.members.counting.counts(stored_set)
+    counts = await queue.sets.counts(stored_set)
     assert msgspec.structs.replace(counts, shards_without=0) == counted
     assert counted.members == 62
     waiting = [

@@ -378,9 +378,7 @@ async def test_runs_that_wait_are_bounded_for_a_namespace_and_no_other_one_is_af
 
         async def trigger(name):
             try:
-                await members.triggers.trigger(
-                    record, name, run_uid=str(uuid.uuid4()), payload=b"1"
-                )
+                await members.trigger(record, name, run_uid=str(uuid.uuid4()), payload=b"1")
             except queue_errors.TooManyWaiting:
                 return False
             return True

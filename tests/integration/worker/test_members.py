@@ -102,7 +102,7 @@ class Shop:
     async def ended(self):
         """How slots of the set's members have ended so far; no event of them was written."""
         assert not await self.harness.outcomes()
-        return (await self.queue.members.counting.counts(self.set)).ended
+        return (await self.queue.sets.counts(self.set)).ended
 
     async def entries(self):
         stream = self.harness.server.keys.stream("shop", "ticks")
@@ -110,7 +110,7 @@ class Shop:
         return [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in found]
 
     async def members(self):
-        return (await self.queue.members.counting.counts(self.set)).members
+        return (await self.queue.sets.counts(self.set)).members
 
 
 @pytest.fixture
@@ -207,11 +207,9 @@ async def test_a_payload_that_others_wrote_is_not_appended(streaming, others):
 async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):
     later = shop.harness.now_us() + 3_600_000_000
     await shop.put(values.MemberWrite(id="a", rule=ONCE, at_us=later, payload=b"1"))
-    slot_us = await shop.queue.members.triggers.trigger(
-        shop.set, "a", run_uid="run-1", payload=b"2"
-    )
-    await shop.queue.members.triggers.trigger(shop.set, "a", run_uid="run-2")
-    assert await shop.queue.members.triggers.trigger(shop.set, "b", run_uid="run-3") is None
+    slot_us = await shop.queue.members.trigger(shop.set, "a", run_uid="run-1", payload=b"2")
+    await shop.queue.members.trigger(shop.set, "a", run_uid="run-2")
+    assert await shop.queue.members.trigger(shop.set, "b", run_uid="run-3") is None
     async with shop.working():
         await _until(lambda: len(shop.target.fired) >= 2)
     first, second = shop.target.fired

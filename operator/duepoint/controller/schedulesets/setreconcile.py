@@ -159,7 +159,7 @@ class SetReconciler:
     async def count(self, state: FollowedSet) -> None:
         """Update the state with the current numbers; notices lost members and counts."""
         assert state.record is not None  # noqa: S101 - it was applied
-        counted = await self._term.queue.members.counting.counts(state.record)
+        counted = await self._term.queue.sets.counts(state.record)
         if (lost := state.tally.beyond(counted.ended)) is not None:
             await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
         state.tally = state.tally.newest(counted.ended)

@@ -37,7 +37,7 @@ _COMPLETE = "complete"
 
 @dataclass(eq=False)
 class Sets:
-    """Stores and reads the sets."""
+    """Stores and reads the sets, and counts their members."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -162,13 +162,6 @@ class Sets:
             if sharding.layout_of(shard) == self.index.known_layout().number:
                 raise
 
-
-@dataclass(eq=False)
-class MemberCounting:
-    """Counts the members of sets."""
-
-    index: index.Index
-
     async def members(self, set_: setrecord.SetRecord) -> int:
         """Return how many members a set has; one short command for each shard."""
         field = lanes.count_field(lanes.of_set(set_.identity))
@@ -275,7 +268,6 @@ class SetRemovals:
     index: index.Index
     layouts: layouts.Layouts
     sets: Sets
-    counting: MemberCounting
     _walks: dict[str, _Walk] = field(default_factory=dict)
 
     async def step(self, record: SetRecord, epoch: messages.Epoch, *, most: int = 2_000) -> Removal:
@@ -313,7 +305,7 @@ class SetRemovals:
                 await self.sets.store(deleting, b"", epoch)
             else:
                 await self.sets.store_entries(deleting, b"", epoch)
-            counted = await self.counting.counts(record)
+            counted = await self.sets.counts(record)
             walk = self._walks[record.uid] = _Walk(of_layout, counted.members)
         return walk
 
