@@ -1,4 +1,4 @@
-"""The builder of Jobs: turns a template and the facts of a slot into a Job, as object or bytes.
+"""The builder of Jobs: turns a template and the facts of a slot into a Job.
 
 The name consists of the Schedule's name and the slot, so that the API server itself refuses a
 second Job. The slot's facts are annotations of the Pod, once, and each container gets variables
@@ -9,13 +9,9 @@ Pure; the result shares parts of the template, but changes none.
 from __future__ import annotations
 
 import hashlib
-import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from duepoint import errors as base
 from duepoint.kube import schedules, times
@@ -78,38 +74,6 @@ class SlotFacts:
     traceparent: str | None = None
 
 
-class Words(NamedTuple):
-    """The facts of a slot as texts: everything that differs from slot to slot."""
-
-    job_name: str
-    namespace: str
-    schedule_name: str
-    schedule_uid: str
-    slot: str
-    slot_there: str
-    previous: str | None
-    trigger: str
-    payload: str | None
-    traceparent: str | None
-
-
-def words_of(facts: SlotFacts) -> Words:
-    """Return the facts as texts; ``slot_there`` is the slot in the Schedule's zone."""
-    previous_us, payload = facts.previous_us, facts.payload
-    return Words(
-        job_name=job_name(facts),
-        namespace=facts.namespace,
-        schedule_name=facts.schedule_name,
-        schedule_uid=facts.schedule_uid,
-        slot=times.time_text(facts.slot_us),
-        slot_there=times.time_text_in(facts.slot_us, facts.time_zone),
-        previous=None if previous_us is None else times.time_text(previous_us),
-        trigger=facts.trigger,
-        payload=None if payload is None else payload.decode(errors="replace"),
-        traceparent=facts.traceparent,
-    )
-
-
 def job_name(facts: SlotFacts) -> str:
     """Return the only name that this slot's Job can have; at most 63 characters."""
     if facts.owner is not None:
@@ -150,74 +114,47 @@ def job_for(
 
     Raises errors.InvalidSpec if the annotations exceed 256 KiB, which no Job may have.
     """
-    return _job_of(template, words_of(facts), facts.owner, has_variables=has_variables)
-
-
-def _job_of(
-    template: Mapping[str, Any],
-    words: Words,
-    owner: points.SetIdentity | None = None,
-    *,
-    has_variables: bool = True,
-) -> dict[str, Any]:
     metadata = _mapping(template.get("metadata"))
+    member = None if facts.owner is None else facts.schedule_name
+    ours = {
+        SCHEDULED_TIME: times.time_text(facts.slot_us),
+        TRIGGER: facts.trigger,
+        CRONJOB_SCHEDULED_TIMESTAMP: times.time_text_in(facts.slot_us, facts.time_zone),
+        MEMBER: member,
+        TRACEPARENT: facts.traceparent,
+    }
+    path = "spec.jobTemplate.metadata.annotations"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": words.job_name,
-            "namespace": words.namespace,
-            "labels": _mapping(metadata.get("labels")) | _label(words, owner),
-            "annotations": _annotations(
-                metadata.get("annotations"),
-                {
-                    SCHEDULED_TIME: words.slot,
-                    TRIGGER: words.trigger,
-                    CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
-                    MEMBER: None if owner is None else words.schedule_name,
-                    TRACEPARENT: words.traceparent,
-                },
-                "spec.jobTemplate.metadata.annotations",
-            ),
-            "ownerReferences": [_owner(words, owner)],
+            "name": job_name(facts),
+            "namespace": facts.namespace,
+            "labels": _mapping(metadata.get("labels")) | _label(facts),
+            "annotations": _annotations(metadata.get("annotations"), ours, path),
+            "ownerReferences": [_owner(facts)],
         },
-        "spec": _job_spec(_mapping(template.get("spec")), words, has_variables=has_variables),
+        "spec": _job_spec(_mapping(template.get("spec")), facts, has_variables=has_variables),
     }
 
 
-def head_of(words: Words) -> dict[str, Any]:
-    """Return the metadata with the Job's owner and slot, to compare an existing Job with."""
-    return {
-        "name": words.job_name,
-        "namespace": words.namespace,
-        "annotations": {SCHEDULED_TIME: words.slot},
-        "ownerReferences": [_owner(words)],
-    }
+def _label(facts: SlotFacts) -> dict[str, str]:
+    if facts.owner is None:
+        return {SCHEDULE_LABEL: facts.schedule_name}
+    return {SET_LABEL: facts.owner.name}
 
 
-def _label(words: Words, owner: points.SetIdentity | None) -> dict[str, str]:
-    if owner is None:
-        return {SCHEDULE_LABEL: words.schedule_name}
-    return {SET_LABEL: owner.name}
-
-
-def _owner(words: Words, owner: points.SetIdentity | None = None) -> dict[str, Any]:
-    if owner is not None:
-        return {
-            "apiVersion": schedules.API_VERSION,
-            "kind": schedules.SET_KIND,
-            "name": owner.name,
-            "uid": owner.uid,
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
+def _owner(facts: SlotFacts) -> dict[str, Any]:
+    kind, name, uid = schedules.KIND, facts.schedule_name, facts.schedule_uid
+    if facts.owner is not None:
+        kind, name, uid = schedules.SET_KIND, facts.owner.name, facts.owner.uid
     return {
         "apiVersion": schedules.API_VERSION,
-        "kind": schedules.KIND,
-        "name": words.schedule_name,
-        "uid": words.schedule_uid,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
         "controller": True,
-        "blockOwnerDeletion": False,  # True would need rights on the Schedule's finalizers
+        "blockOwnerDeletion": False,  # True would need rights on the owner's finalizers
     }
 
 
@@ -247,24 +184,24 @@ def _annotations(own: object, ours: dict[str, str | None], path: str) -> dict[st
     raise base.InvalidSpec((field,))
 
 
-def _job_spec(spec: dict[str, Any], words: Words, *, has_variables: bool) -> dict[str, Any]:
+def _job_spec(spec: dict[str, Any], facts: SlotFacts, *, has_variables: bool) -> dict[str, Any]:
     ttl = spec.get("ttlSecondsAfterFinished")
     if isinstance(ttl, int) and 0 <= ttl < MINIMUM_TTL_SECONDS:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
     pod = _mapping(spec.get("template"))
     metadata = _mapping(pod.get("metadata"))
     ours = {
-        SCHEDULED_TIME: words.slot,
-        TRIGGER: words.trigger,
-        PREVIOUS_TIME: words.previous,
-        PAYLOAD: words.payload,
-        TRACEPARENT: words.traceparent,
+        SCHEDULED_TIME: times.time_text(facts.slot_us),
+        TRIGGER: facts.trigger,
+        PREVIOUS_TIME: None if facts.previous_us is None else times.time_text(facts.previous_us),
+        PAYLOAD: None if facts.payload is None else facts.payload.decode(errors="replace"),
+        TRACEPARENT: facts.traceparent,
     }
     path = "spec.jobTemplate.spec.template.metadata.annotations"
     pod["metadata"] = metadata | {
         "annotations": _annotations(metadata.get("annotations"), ours, path)
     }
-    environment = ENVIRONMENT if words.traceparent is None else _TRACED_ENVIRONMENT
+    environment = ENVIRONMENT if facts.traceparent is None else _TRACED_ENVIRONMENT
     pod_spec = pod["spec"] = _mapping(pod.get("spec"))
     for field in ("initContainers", "containers") if has_variables else ():
         if isinstance(containers := pod_spec.get(field), list):
@@ -297,53 +234,3 @@ def _variable(name: str, annotation: str) -> dict[str, Any]:
 def _mapping(value: object) -> dict[str, Any]:
     """Return a shallow copy to change; {} for null, absent and anything that is not an object."""
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-# -- as bytes ---------------------------------------------------------------------------------
-
-# Hundreds of Jobs of a burst come from one template. Copying and encoding it for each of them
-# costs more than sending the result. So we encode one Job with placeholders for the words of a
-# slot, and fill in the words of each Job.
-
-#: Part of each placeholder; random, so that no template can contain it.
-_MARK = secrets.token_hex(16)
-_MARKED = re.compile(f"@{_MARK}-([0-9]+)@".encode())
-_MARKS = Words(*(f"@{_MARK}-{place}@" for place in range(10)))
-#: For a longer Job, the builder must check whether its annotations are too long.
-_LIMIT_BYTES = ANNOTATIONS_LIMIT_BYTES // 2
-
-
-@dataclass(frozen=True, slots=True)
-class JobFrame:
-    """The bytes of a template's Jobs with gaps, and the number of the word for each gap."""
-
-    pattern: bytes
-    gaps: tuple[int, ...]
-
-    def body(self, words: Words) -> bytes:
-        """Return the Job of a slot, equal to the encoded result of the builder."""
-        inner = [msgspec.json.encode(word)[1:-1] for word in words]  # None, which has no gap, too
-        return self.pattern % tuple([inner[gap] for gap in self.gaps])
-
-
-def frame_of(
-    template: Mapping[str, Any],
-    *,
-    payload: str | None,
-    has_previous: bool,
-    is_traced: bool = False,
-) -> JobFrame | None:
-    """Return the frame for slots with this payload; None = the Job is too long for a frame."""
-    words = _MARKS._replace(payload=payload)
-    if not has_previous:
-        words = words._replace(previous=None)
-    if not is_traced:
-        words = words._replace(traceparent=None)
-    try:
-        whole = msgspec.json.encode(_job_of(template, words))
-    except base.InvalidSpec:
-        return None
-    if len(whole) > _LIMIT_BYTES:
-        return None
-    parts = _MARKED.split(whole.replace(b"%", b"%%"))
-    return JobFrame(b"%b".join(parts[::2]), tuple(map(int, parts[1::2])))

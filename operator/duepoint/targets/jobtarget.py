@@ -13,7 +13,6 @@ name with another controller, or without a slot, is not a run of the Schedule.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -23,15 +22,11 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors as base
-from duepoint import shares
 from duepoint.kube import errors, jobbuilder, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-
-#: Bound of the cached frames with their actions; some kilobytes each.
-_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class JobTarget:
@@ -40,7 +35,6 @@ class JobTarget:
     def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._frames = _Frames()
 
     async def check(self, _: target.Firing) -> target.Trouble | None:
         """Return None: a Job refers to nothing that this worker could read beforehand."""
@@ -52,8 +46,10 @@ class JobTarget:
         if seconds <= 0:
             return target.not_started()
         try:
-            head, body = self._composed(firing)
-            name = str(cast("dict[str, object]", head["metadata"])["name"])
+            job = jobbuilder.job_for(_template(firing.action), _facts(firing))
+            # Keep the bytes and the metadata, but no decoded Job: it may be large.
+            head, body = {"metadata": job["metadata"]}, msgspec.json.encode(job)
+            del job
             async with asyncio.timeout(seconds):
                 result = await jobs.create(
                     self._api, firing.namespace, head, body=body, timeout_seconds=seconds
@@ -75,55 +71,10 @@ class JobTarget:
         return outcome.Delivered(
             accepted_us=self._clock.now_us(),
             running=True,
-            job_name=name,
+            job_name=str(head["metadata"]["name"]),
             # If the Job was ours already, an earlier unanswered request may still be under way.
             may_come_again=not result.is_new,
         )
-
-    def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
-        """Return the Job's metadata and its bytes, but keep no decoded Job: it may be large."""
-        facts = _facts(firing)
-        # A run or a member has its own payload, so no cached frame fits.
-        is_usual = not firing.run_uid and firing.owner is None
-        if is_usual and (frame := self._frames.get(firing)) is not None:
-            # The frame contains the payload.
-            words = jobbuilder.words_of(dataclasses.replace(facts, payload=None))
-            return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
-        job = jobbuilder.job_for(_template(firing.action), facts)
-        return {"metadata": job["metadata"]}, msgspec.json.encode(job)
-
-
-class _Frames:
-    """Cache of Jobs as templates in bytes, by action, and by previous slot and trace or not."""
-
-    def __init__(self) -> None:
-        self._kept: shares.BytesCache[tuple[int, bool, bool], _Kept] = shares.BytesCache(
-            _FRAME_BYTES
-        )
-
-    def get(self, firing: target.Firing) -> jobbuilder.JobFrame | None:
-        """Return the frame; None if the builder must check the Job's size or report an error."""
-        action, has_previous = firing.action, firing.previous_us is not None
-        is_traced = bool(firing.traceparent)
-        # An ``id()`` is unique while this cache keeps the action.
-        key = id(action), has_previous, is_traced
-        found = self._kept.get(firing.namespace, key)
-        if found is None:
-            payload = bytes(action.payload).decode(errors="replace") or None
-            frame = jobbuilder.frame_of(
-                _template(action),
-                payload=payload,
-                has_previous=has_previous,
-                is_traced=is_traced,
-            )
-            found = action, frame
-            length = 0 if frame is None else len(frame.pattern)
-            # The frame may keep its action alive longer than the worker's cache of actions does.
-            self._kept.put(firing.namespace, key, found, length + actions.memory_bytes(length))
-        return found[1]
-
-
-_Kept = tuple[actions.Action, jobbuilder.JobFrame | None]
 
 
 def job_name(firing: target.Firing) -> str:

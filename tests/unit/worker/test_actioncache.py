@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 from duepoint import shares
 from duepoint.schedules import actions
-from duepoint.targets import jobtarget
-from tests.support import firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
 
@@ -45,22 +42,3 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     assert len(place.target.fired) == 16
     for firing in place.target.fired:
         assert firing.action.target.opened()["spec"]
-
-
-def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
-    monkeypatch.setattr(jobtarget, "_FRAME_BYTES", 1_000_000)
-    frames = jobtarget._Frames()
-    quiet = actions.Action(target=actions.job_of({"spec": {}}))
-
-    def frame(namespace, action):
-        one = firings.a_firing(firings.a_job(), namespace=namespace, previous_us=None)
-        return frames.get(dataclasses.replace(one, action=action))
-
-    first = frame("quiet", quiet)
-    kept = []
-    for number in range(50):
-        large = a_large_job(number, 60_000)
-        kept.append(large)
-        assert frame("hostile", large) is not None
-    assert frames._kept.size <= 1_000_000
-    assert frame("quiet", quiet) is first
