@@ -247,24 +247,21 @@ async def create(
     namespace: str,
     job: Mapping[str, Any],
     *,
-    body: bytes | None = None,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> Created | JobRefused:
     """Create the Job once.
 
-    Args:
-        job: the Job; with a ``body`` its metadata is enough.
-        body: the encoded Job, so that callers need not keep large Jobs as objects.
-
     Raises:
         errors.Unavailable: no answer. A retry is always safe, because the name is unique.
     """
+    wanted, body = job["metadata"], msgspec.json.encode(job)
+    del job  # it may be large, and is not needed any more
     for _ in range(_CREATE_ROUNDS):
         try:
             answer = await api.request(
                 "POST",
                 collection(namespace),
-                body or job,
+                body,
                 query=_LEAN,
                 accept=port.JSON_METADATA,
                 timeout_seconds=timeout_seconds,
@@ -274,11 +271,11 @@ async def create(
             if not conflict.already_exists:
                 continue  # another client updated a quota meanwhile
             await faults.reach(FaultPoint.BEFORE_JOB_COMPARED)
-            found = await _compare(api, namespace, job, timeout_seconds)
+            found = await _compare(api, namespace, wanted, timeout_seconds)
             if found is not None:
                 return found
         except errors.Invalid as error:
-            message = invalid_text(error, str(job["metadata"]["name"]))
+            message = invalid_text(error, str(wanted["name"]))
             return JobRefused(_refusal_reason(error), message)
         except (errors.Forbidden, errors.NotFound) as error:
             return JobRefused(_refusal_reason(error), error.server_message or str(error))
@@ -286,10 +283,9 @@ async def create(
 
 
 async def _compare(
-    api: port.Api, namespace: str, job: Mapping[str, Any], timeout_seconds: float
+    api: port.Api, namespace: str, wanted: Mapping[str, Any], timeout_seconds: float
 ) -> Created | JobRefused | None:
     """Read whose Job has the name; None = it is gone meanwhile."""
-    wanted = job["metadata"]
     try:
         answer = await api.request(
             "GET", path(namespace, wanted["name"]), timeout_seconds=timeout_seconds

@@ -59,17 +59,6 @@ _SINGLE: Final = frozenset(
         "duepoint-durability",
     )
 )
-#: Common headers, by their usual spellings: spares decoding nearly all names that come.
-_NAMES: Final = {
-    spelling: name
-    for name in (
-        *_SINGLE,
-        *("accept", "accept-encoding", "accept-language", "connection", "user-agent"),
-        *("content-encoding", "sec-fetch-site", "origin", "cookie"),
-        *("traceparent", "x-forwarded-for", "x-forwarded-proto", "x-request-id"),
-    )
-    for spelling in (name.encode(), name.title().encode())
-}
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
 #: Most bytes of a connection that wait unread, in the protocol, and of one read.
@@ -453,7 +442,7 @@ class _Connection:
             raise _Refused(431, self._too_long)
         if not self._in_head:
             return  # a trailer field (RFC 9110, 6.5.1)
-        key = _NAMES.get(name) or name.decode("latin-1").lower()
+        key = name.decode("latin-1").lower()
         text, headers = value.decode("latin-1").strip(), self._headers
         former = headers.get(key)
         if former is None:

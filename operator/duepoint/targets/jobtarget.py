@@ -46,13 +46,13 @@ class JobTarget:
         if seconds <= 0:
             return target.not_started()
         try:
-            job = jobbuilder.job_for(_template(firing.action), _facts(firing))
-            # Keep the bytes and the metadata, but no decoded Job: it may be large.
-            head, body = {"metadata": job["metadata"]}, msgspec.json.encode(job)
-            del job
             async with asyncio.timeout(seconds):
                 result = await jobs.create(
-                    self._api, firing.namespace, head, body=body, timeout_seconds=seconds
+                    self._api,
+                    firing.namespace,
+                    # Not in a variable: it may be large, and is not kept while we wait.
+                    jobbuilder.job_for(_template(firing.action), _facts(firing)),
+                    timeout_seconds=seconds,
                 )
         except base.InvalidSpec as error:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
@@ -71,7 +71,7 @@ class JobTarget:
         return outcome.Delivered(
             accepted_us=self._clock.now_us(),
             running=True,
-            job_name=str(head["metadata"]["name"]),
+            job_name=job_name(firing),
             # If the Job was ours already, an earlier unanswered request may still be under way.
             may_come_again=not result.is_new,
         )
