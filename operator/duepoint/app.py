@@ -143,11 +143,9 @@ async def working(
     reader_role = f"{chosen.installation}-secret-reader"
     reader = servers.ConnectionReader(secrets, reader_role)
     cluster_services = endpoints.service_cache(api, clock)
+    server_dialler = servers.ServerDialler(dialler, cluster_services)
     spans = span_exporter(chosen)
     traces = results.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
-
-    def dialler_for(namespace: str) -> servers.ServerDialler:
-        return servers.ServerDialler(dialler, cluster_services, namespace)
 
     async def before_claims() -> None:
         await watch.before_work()
@@ -176,10 +174,10 @@ async def working(
         )
         stream = streamtarget.StreamTarget(
             clock,
-            external.ExternalStreams(reader, dialler_for),
+            external.ExternalStreams(reader, server_dialler),
             has_own_streams=has_own_streams(chosen),
         )
-        kafka = kafkatarget.KafkaTarget(reader, dialler_for, clock)
+        kafka = kafkatarget.KafkaTarget(reader, server_dialler, clock)
         for each in (webhook, kafka, stream):
             stack.push_async_callback(each.close)
         job = jobtarget.JobTarget(jobs_api, clock)

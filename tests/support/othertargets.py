@@ -36,9 +36,7 @@ def a_stream_target(
     api: Any, dialler: dialling.Dialler, services: Any = None
 ) -> streamtarget.StreamTarget:
     known = services or webhooktargets.FixedServices()
-    elsewhere = external.ExternalStreams(
-        a_reader(api), lambda namespace: servers.ServerDialler(dialler, known, namespace)
-    )
+    elsewhere = external.ExternalStreams(a_reader(api), servers.ServerDialler(dialler, known))
     return streamtarget.StreamTarget(SystemClock(), elsewhere)
 
 
@@ -48,6 +46,6 @@ def a_kafka_target(
     known = services or webhooktargets.FixedServices()
     return kafkatarget.KafkaTarget(
         a_reader(api),
-        lambda namespace: servers.ServerDialler(dialler, known, namespace),
+        servers.ServerDialler(dialler, known),
         SystemClock(),
     )

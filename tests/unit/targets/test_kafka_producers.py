@@ -47,11 +47,11 @@ class Producer:
 async def test_a_narrowed_consent_takes_the_producer_that_was_made_under_the_old(monkeypatch):
     started, stopped = [], []
     monkeypatch.setattr(producers, "_made", lambda of: Producer(of, started, stopped))
-    held = producers.Producers()
+    held = producers.Producers(None)
     wide, narrow = await brokers("*"), await brokers("one.example")
     assert wide.connection.digest == narrow.connection.digest
     for to in (wide, wide, narrow):
-        sent = held.send(to, None, topic="ticks", key=b"k", value=b"v", headers=[], seconds=60)
+        sent = held.send(to, topic="ticks", key=b"k", value=b"v", headers=[], seconds=60)
         assert await sent == "partition 0 offset 7 of ticks"
     assert started == [wide.connection, narrow.connection]
     await held.close()

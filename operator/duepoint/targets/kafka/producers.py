@@ -96,8 +96,9 @@ class _Held:
         """Dial a broker; the first brokers name others, which would get the same password."""
         try:
             self.connection.require_server(host, port)
+            namespace = self.connection.to.namespace
             try:
-                return await self._dialler.connect(host, port, tls=tls)
+                return await self._dialler.connect(namespace, host, port, tls=tls)
             except OSError as error:
                 if {f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(self._brokers.servers):
                     raise servers.unnamed(error) from None
@@ -110,7 +111,8 @@ class _Held:
 class Producers:
     """Sends records through cached producers."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialler: servers.ServerDialler) -> None:
+        self._dialler = dialler
         self._held: OrderedDict[bytes, _Held] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._thread = dialling.GuardedThread()
@@ -119,7 +121,6 @@ class Producers:
     async def send(
         self,
         brokers: kafkatarget.Brokers,
-        dialler: servers.ServerDialler,
         *,
         topic: str,
         key: bytes,
@@ -128,7 +129,7 @@ class Producers:
         seconds: float,
     ) -> str | outcome.Retry | outcome.Rejected:
         """Send a record within ``seconds``; return where it is stored, or the outcome."""
-        held = self._of(brokers, dialler)
+        held = self._of(brokers)
         refusals = held.denied
         refusals.clear()
         held.sends += 1
@@ -164,14 +165,14 @@ class Producers:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._thread.close()
 
-    def _of(self, brokers: kafkatarget.Brokers, dialler: servers.ServerDialler) -> _Held:
+    def _of(self, brokers: kafkatarget.Brokers) -> _Held:
         digest = brokers.connection.digest
         held = self._held.get(digest)
         if held is not None and held.connection.consent != brokers.connection.consent:
             self._let_go(held)  # it would still use servers that the owner no longer allows
             held = None
         if held is None:
-            held = self._held[digest] = _Held(brokers, dialler)
+            held = self._held[digest] = _Held(brokers, self._dialler)
         self._held.move_to_end(digest)
         return held
 

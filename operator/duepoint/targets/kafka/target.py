@@ -99,10 +99,10 @@ class KafkaTarget:
     """Sends one record for each slot."""
 
     def __init__(
-        self, reader: servers.ConnectionReader, diallers: servers.Diallers, clock: clocks.Clock
+        self, reader: servers.ConnectionReader, dialler: servers.ServerDialler, clock: clocks.Clock
     ) -> None:
         self._reader = reader
-        self._diallers = diallers
+        self._dialler = dialler
         self._clock = clock
         self._opened: kafkaproducers.Producers | None = None
 
@@ -134,7 +134,6 @@ class KafkaTarget:
         value = fields.pop("payload")
         answer = await self._producers().send(
             brokers,
-            self._diallers(firing.namespace),
             topic=cast("actions.KafkaAction", firing.action.target).topic,
             key=firing.schedule_id.encode(),
             value=_bytes(value),
@@ -172,7 +171,7 @@ class KafkaTarget:
             # Only here, because the extra may not be installed.
             from duepoint.targets.kafka import producers  # noqa: PLC0415
 
-            self._opened = producers.Producers()
+            self._opened = producers.Producers(self._dialler)
         return self._opened
 
 

@@ -19,7 +19,7 @@ import hashlib
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from duepoint.kube import secrets
@@ -200,47 +200,35 @@ def unnamed(error: OSError) -> OSError:
 
 
 class ServerDialler:
-    """Opens sockets to the servers that the Schedules of one namespace name."""
+    """Opens sockets to servers that Schedules name, or that such a server names."""
 
-    def __init__(
-        self, dialler: dialling.Dialler, services: endpoints.ServiceCache, namespace: str
-    ) -> None:
+    def __init__(self, dialler: dialling.Dialler, services: endpoints.ServiceCache) -> None:
         self._dialler = dialler
         self._services = services
-        self._namespace = namespace
 
-    async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """Return a connected socket; raises ServerRefused, dialling.Blocked and other OSErrors."""
+    async def connect(self, namespace: str, host: str, port: int, *, tls: bool) -> socket.socket:
+        """Return a connected socket for a Schedule of this namespace.
+
+        Raises ServerRefused, dialling.Blocked and other OSErrors.
+        """
         require_server(host, port)
-        endpoint = httpclient.Endpoint(
-            host=host,
-            port=port,
-            route=await self._route(host, port, tls=tls),
-            namespace=self._namespace,
-        )
+        scheme = "https" if tls else "http"
+        route = egressrules.Route(scheme=scheme)
+        if (name := _service_of(namespace, host)) is not None:
+            service = actions.ServiceRef(name=name, port=port, scheme=scheme)
+            webhook = actions.WebhookAction(service=service)
+            located = await endpoints.locate(self._services, namespace, webhook)
+            if isinstance(located, target.Trouble):
+                raise ServerRefused(located)
+            route = located.route
+        endpoint = httpclient.Endpoint(host=host, port=port, route=route, namespace=namespace)
         async with asyncio.timeout(httpclient.CONNECT_SECONDS):
             return await self._dialler.connect(endpoint)
 
-    async def _route(self, host: str, port: int, *, tls: bool) -> egressrules.Route:
-        scheme = "https" if tls else "http"
-        name = self._service_of(host)
-        if name is None:
-            return egressrules.Route(scheme=scheme)
-        service = actions.ServiceRef(name=name, port=port, scheme=scheme)
-        webhook = actions.WebhookAction(service=service)
-        located = await endpoints.locate(self._services, self._namespace, webhook)
-        if isinstance(located, target.Trouble):
-            raise ServerRefused(located)
-        return located.route
 
-    def _service_of(self, host: str) -> str | None:
-        """Return the Service of this namespace that the host names, if any."""
-        name, dot, rest = host.lower().rstrip(".").partition(".")
-        if not dot and not name.replace(".", "").isdecimal() and ":" not in name:
-            return name if name != "localhost" else None
-        ours = {f"{self._namespace}{suffix}" for suffix in _SUFFIXES}
-        return name if rest in ours else None
-
-
-#: Makes a dialler for the Schedules of a namespace.
-Diallers = Callable[[str], ServerDialler]
+def _service_of(namespace: str, host: str) -> str | None:
+    """Return the Service of this namespace that the host names, if any."""
+    name, dot, rest = host.lower().rstrip(".").partition(".")
+    if not dot and not name.replace(".", "").isdecimal() and ":" not in name:
+        return name if name != "localhost" else None
+    return name if rest in {f"{namespace}{suffix}" for suffix in _SUFFIXES} else None

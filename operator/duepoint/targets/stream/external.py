@@ -108,9 +108,9 @@ class _Pool:
 class ExternalStreams:
     """Appends entries to streams of other servers."""
 
-    def __init__(self, reader: servers.ConnectionReader, diallers: servers.Diallers) -> None:
+    def __init__(self, reader: servers.ConnectionReader, dialler: servers.ServerDialler) -> None:
         self._reader = reader
-        self._diallers = diallers
+        self._dialler = dialler
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
     async def check(self, namespace: str, secret: str) -> target.Trouble | None:
@@ -219,7 +219,7 @@ class ExternalStreams:
     async def _opened(self, namespace: str, server: _Server) -> RedisConnection:
         values, address = server.connection.values, server.address
         ((host, port),) = address.hosts
-        opened = await RedisConnection.open(self._diallers(namespace), host, port, server.tls)
+        opened = await RedisConnection.open(self._dialler, namespace, host, port, server.tls)
         username = values.get("username") or address.username
         password = values.get("password") or address.password
         try:
@@ -299,10 +299,15 @@ class RedisConnection:
 
     @classmethod
     async def open(
-        cls, dialler: servers.ServerDialler, host: str, port: int, tls: ssl.SSLContext | None
+        cls,
+        dialler: servers.ServerDialler,
+        namespace: str,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
     ) -> RedisConnection:
         """Connect to a server; raises OSError, ssl.SSLError included."""
-        made = await dialler.connect(host, port, tls=tls is not None)
+        made = await dialler.connect(namespace, host, port, tls=tls is not None)
         try:
             reader, writer = await asyncio.open_connection(
                 sock=made,
