@@ -19,8 +19,9 @@ from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance import indexwatch, partitioner, sweeper
+from duepoint.controller.maintenance import installation as installations
 from duepoint.controller.maintenance.indexwatch import IndexWatch
-from duepoint.controller.maintenance.installation import InstallationReport, OtherInstalls
+from duepoint.controller.maintenance.installation import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.observed import Observed
@@ -228,10 +229,11 @@ class Leadership:
     async def work(self, term: Term) -> None:
         """Do the work of one term until cancelled, or until an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
-        report = InstallationReport(
-            queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
+        reporting = asyncio.create_task(  # no service waits for it
+            installations.report(
+                queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
+            )
         )
-        reporting = asyncio.create_task(report.run())  # no service waits for it
         try:
             layout, records = await self._open(epoch, partitioner.layout_of(term.inherited))
             await faults.reach(FaultPoint.AFTER_INDEX_OPENED)

@@ -115,22 +115,28 @@ class TermContext:
         *,
         asked: asyncio.Event,
         every_seconds: float | None,
+        most_seconds: float = 10.0,
     ) -> None:
         """Take a step until cancelled: when asked, and so long after the last one; None = never."""
         while True:
             asked.clear()
-            await self.until_done(part, step, trouble)
+            await self.until_done(part, step, trouble, most_seconds=most_seconds)
             await clocks.wait_for(asked, every_seconds, self.clock)
 
     async def until_done(
-        self, part: str, look: Callable[[], Awaitable[None]], trouble: str
+        self,
+        part: str,
+        look: Callable[[], Awaitable[None]],
+        trouble: str,
+        *,
+        most_seconds: float = 10.0,
     ) -> None:
         """Repeat a step until it succeeds; report failures as a part of the health.
 
         A plain retry loop, not a work queue: the next try also serves requests made meanwhile. An
         unexpected state of one service stops that service, but not the term.
         """
-        waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
+        waits = services.backoff(first_seconds=0.2, most_seconds=most_seconds)
         while True:
             try:
                 await look()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from types import SimpleNamespace
 
 from duepoint import errors, services
-from duepoint.controller.maintenance.installation import InstallationReport
+from duepoint.controller.maintenance import installation as installations
 from duepoint.kube import installation
 from tests.fakes.fakeclock import FakeClock
 
@@ -41,14 +42,16 @@ def scene():
     clock, notes, counts = FakeClock(), {}, Counts()
     queue = SimpleNamespace(counts=counts, layouts=SimpleNamespace(read=_read))
     health = services.Health()
-    report = InstallationReport(queue=queue, clock=clock, health=health, annotate=notes.update)
+    report = functools.partial(
+        installations.report, queue=queue, clock=clock, health=health, annotate=notes.update
+    )
     return clock, notes, counts, health, report
 
 
 async def test_it_tells_counts_and_versions_and_no_address():
     clock, notes, _, health, report = scene()
     health.unwell("queue", "redis.example:6379 is away")
-    running = asyncio.create_task(report.run())
+    running = asyncio.create_task(report())
     await clock.advance(1)
     text = notes[installation.ANNOTATION]
     state = installation.read(notes)
@@ -62,7 +65,7 @@ async def test_it_tells_counts_and_versions_and_no_address():
 
 async def test_since_when_redis_is_silent_stays_the_first_moment_until_it_answers():
     clock, notes, counts, _, report = scene()
-    running = asyncio.create_task(report.run())
+    running = asyncio.create_task(report())
     await clock.advance(1)
     counts.is_down = True
     await clock.advance(60)

@@ -55,6 +55,7 @@ class IndexWatch:
             "the index cannot be checked",
             asked=self._asked,
             every_seconds=LOOK_SECONDS - _LEAST_SECONDS,
+            most_seconds=_LEAST_SECONDS,
         )
 
     async def _look(self) -> None:

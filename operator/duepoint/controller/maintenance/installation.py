@@ -1,6 +1,6 @@
 """A public report about this installation, and the detection of other installations.
 
-``InstallationReport`` publishes the state of the installation as an annotation of its Lease. The
+``report`` publishes the state of the installation as an annotation of its Lease. The
 leader renews its Lease every two seconds anyway, so a line of JSON on it costs no extra write. The
 chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can name a
 missing worker, a Redis that does not answer or a wrong clock even to a user who may only see one
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -43,76 +44,51 @@ _PLAIN_PARTS = frozenset({"clock", serverhealth.PART})
 _SECOND_US = 1_000_000
 
 
-class InstallationReport:
-    """Keeps the annotation up to date; one for each term of a leader.
+async def report(
+    *,
+    queue: DelayQueue,
+    clock: Clock,
+    health: services.Health,
+    annotate: Callable[[Mapping[str, str]], None],
+) -> None:
+    """Keep the annotation up to date until cancelled; one for each term of a leader.
 
     Args:
         annotate: puts annotations on the Lease, with its next renewal.
     """
-
-    def __init__(
-        self,
-        *,
-        queue: DelayQueue,
-        clock: Clock,
-        health: services.Health,
-        annotate: Callable[[Mapping[str, str]], None],
-    ) -> None:
-        self._queue = queue
-        self._clock = clock
-        self._health = health
-        self._annotate = annotate
-        self._state = InstallationState(version=__version__)
-        self._rests_until_us = 0
-
-    async def run(self) -> None:
-        """Report until cancelled."""
-        while True:
-            self._state = msgspec.structs.replace(
-                await self._looked(), at=self._now(), troubles=_bare(self._health.troubles())
-            )
-            self._annotate({ANNOTATION: msgspec.json.encode(self._state).decode()})
-            await self._clock.sleep(LOOK_SECONDS)
-
-    async def _looked(self) -> InstallationState:
-        skew_us = getattr(self._clock, "skew_us", None)
-        skew = None if skew_us is None else round(skew_us / _SECOND_US, 3)
+    state, rests_until_us = InstallationState(version=__version__), 0
+    while True:
+        now_us = clock.now_us()
+        now = times.time_text(now_us - now_us % _SECOND_US)
+        found: dict[str, Any] = {"at": now, "troubles": _bare(health.troubles())}
+        if (skew_us := getattr(clock, "skew_us", None)) is not None:
+            found["clock_skew_seconds"] = round(skew_us / _SECOND_US, 3)
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                seen = await self._queue.counts.index_view()
-                await self._queue.layouts.read()
-                await self._count()
+                seen = await queue.counts.index_view()
+                await queue.layouts.read()
+                if now_us >= rests_until_us:
+                    totals = await queue.counts.totals()
+                    rests_until_us = now_us + int(_REST_SECONDS * _SECOND_US)
+                    if totals.first_due_us is not None:
+                        rests_until_us = min(rests_until_us, totals.first_due_us)
+                    found["due"] = totals.due
+                    found["lag_seconds"] = round(totals.lag_us / _SECOND_US, 1)
         except (TimeoutError, errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.debug("the queue was not looked at", error=str(trouble))
-            since = self._state.redis_down_since or self._now()
-            return msgspec.structs.replace(
-                self._state, redis_down_since=since, clock_skew_seconds=skew
-            )
-        return msgspec.structs.replace(
-            self._state,
-            redis=seen.server,
-            redis_down_since="",
-            workers=len(seen.workers),
-            worker_troubles={name: _bare_text(text) for name, text in seen.troubles},
-            clock_skew_seconds=skew,
-            memory_used_bytes=seen.memory_used,
-            memory_limit_bytes=seen.memory_limit,
-        )
-
-    async def _count(self) -> None:
-        now_us = self._clock.now_us()
-        if now_us < self._rests_until_us:
-            return
-        totals = await self._queue.counts.totals()
-        rested_us = now_us + int(_REST_SECONDS * _SECOND_US)
-        first_us = totals.first_due_us
-        self._rests_until_us = rested_us if first_us is None else min(rested_us, first_us)
-        lag = round(totals.lag_us / _SECOND_US, 1)
-        self._state = msgspec.structs.replace(self._state, due=totals.due, lag_seconds=lag)
-
-    def _now(self) -> str:
-        now_us = self._clock.now_us()
-        return times.time_text(now_us - now_us % _SECOND_US)
+            found["redis_down_since"] = state.redis_down_since or now
+        else:
+            found |= {
+                "redis": seen.server,
+                "redis_down_since": "",
+                "workers": len(seen.workers),
+                "worker_troubles": {name: _bare_text(text) for name, text in seen.troubles},
+                "memory_used_bytes": seen.memory_used,
+                "memory_limit_bytes": seen.memory_limit,
+            }
+        state = msgspec.structs.replace(state, **found)
+        annotate({ANNOTATION: msgspec.json.encode(state).decode()})
+        await clock.sleep(LOOK_SECONDS)
 
 
 def _bare(troubles: Mapping[str, str]) -> dict[str, str]:
@@ -155,11 +131,21 @@ class OtherInstalls:
         if not other or other == self.own:
             return
         self.refused()
-        what = f"writes the status of Schedule {seen.identity}"
-        message = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
-        if self._health.unwell(PART, message):
-            telemetry.logger.error("another installation", other=other, own=self.own, what=what)
-            record(_about(seen, self.own, other))
+        message = f"the installation {other} writes the status of Schedule {seen.identity}; "
+        if self._health.unwell(PART, f"{message}this one is {self.own}. {_REMEDY}"):
+            telemetry.logger.error("another installation", other=other, own=self.own)
+            record(
+                events.Event(
+                    regarding=events.ObjectReference(
+                        namespace=seen.namespace, name=seen.name, uid=seen.uid
+                    ),
+                    reason=Reason.OTHER_INSTALL,
+                    action="Reconcile",
+                    note=f"the installations {self.own} and {other} both look after this "
+                    f"Schedule. {_REMEDY}",
+                    warning=True,
+                )
+            )
 
     def refused(self) -> None:
         """Report that another installation manages the index in our Redis."""
@@ -176,13 +162,3 @@ class OtherInstalls:
 
 
 _REMEDY = "Webhooks and stream entries come twice: remove one, or give each namespaces of its own"
-
-
-def _about(seen: Observed, own: str, other: str) -> events.Event:
-    return events.Event(
-        regarding=events.ObjectReference(namespace=seen.namespace, name=seen.name, uid=seen.uid),
-        reason=Reason.OTHER_INSTALL,
-        action="Reconcile",
-        note=f"the installations {own} and {other} both look after this Schedule. {_REMEDY}",
-        warning=True,
-    )

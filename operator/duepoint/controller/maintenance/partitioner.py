@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -130,9 +131,7 @@ class Partitioner:
             moved, left_out = await self._pass(shard, hold)
             if not left_out:
                 return
-            await self._report(
-                resharding.Phase.MOVING, "schedules that a worker holds", at_once=True
-            )
+            await self._report(resharding.Phase.MOVING, "schedules that a worker holds")
             if not moved:
                 await self._term.clock.sleep(_PAUSE_SECONDS)
 
@@ -164,15 +163,12 @@ class Partitioner:
             reason = await self._term.queue.resharding.close(shard, self._term.epoch)
             if not reason:
                 return
-            await self._report(resharding.Phase.CLOSING, _WORDS[reason], at_once=True)
+            await self._report(resharding.Phase.CLOSING, _WORDS[reason])
             await self._term.clock.sleep(_PAUSE_SECONDS)
 
-    async def _report(
-        self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False
-    ) -> None:
+    async def _report(self, phase: resharding.Phase, waiting: str = "") -> None:
         now, progress = self._term.clock.monotonic(), self._progress
-        is_news = at_once and waiting != progress.waiting
-        if not is_news and now - progress.reported_at < _PROGRESS_SECONDS:
+        if waiting == progress.waiting and now - progress.reported_at < _PROGRESS_SECONDS:
             return
         progress.reported_at, progress.waiting = now, waiting
         await self._term.queue.resharding.record_progress(
@@ -194,6 +190,8 @@ ANNOTATION = f"{schedules.GROUP}/queue-layout"
 # rebuild use the former layout, so that workers, metrics and backups of the old shards still fit.
 # An invalid note is ignored.
 
+_NOTE = re.compile(r"([1-9]\d{0,8})/(\d{1,9})(?: ([1-9]\d{0,8})/(\d{1,9}))?")
+
 
 def note_of(layout: Layout) -> dict[str, str]:
     """Return the note: ``number/shards``, and during a move the former one, too: ``2/64 1/16``."""
@@ -203,18 +201,11 @@ def note_of(layout: Layout) -> dict[str, str]:
 
 def layout_of(notes: Mapping[str, str]) -> Layout | None:
     """Return the noted layout, with the former one during a move; None = there is no note."""
-    text, _, former = notes.get(ANNOTATION, "").partition(" ")
-    noted, was = _layout(text), _layout(former)
-    if noted is None or (former and was is None):
+    found = _NOTE.fullmatch(notes.get(ANNOTATION, ""))
+    if found is None:
         return None
-    return Layout(number=noted.number, shards=noted.shards, former=was)
-
-
-def _layout(text: str) -> Layout | None:
-    number, _, shards = text.partition("/")
-    if not (number.isascii() and number.isdigit() and shards.isascii() and shards.isdigit()):
+    number, shards, was, of = (int(part or 0) for part in found.groups())
+    former = Layout(number=was, shards=of) if was else None
+    if not all(map(sharding.is_possible, (shards, of) if former else (shards,))):
         return None
-    count = int(shards[:9])
-    if not sharding.is_possible(count):
-        return None
-    return Layout(number=max(1, int(number[:9])), shards=count)
+    return Layout(number=number, shards=shards, former=former)
