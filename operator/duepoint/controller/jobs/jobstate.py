@@ -18,24 +18,13 @@ from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 
-
-@dataclass(frozen=True, slots=True)
-class EndReason:
-    """Why a run ended although nobody saw its Job end."""
-
-    reason: Reason
-    message: str
-
-
+# How a run ended although nobody saw its Job end.
 #: The watch showed that the Job was deleted.
-DELETED = EndReason(Reason.DELETED, "the Job was deleted before it ended")
+DELETED = "the Job was deleted before it ended"
 #: The Job does not exist; it may have ended before it was deleted.
-LOST = EndReason(Reason.DELETED, "the Job is gone, and its end was not seen")
+LOST = "the Job is gone, and its end was not seen"
 #: The Job exists, but is no longer a run of the Schedule.
-RELEASED = EndReason(
-    Reason.DELETED,
-    "the Job was released: its owner reference or slot was removed, and its end is not seen",
-)
+RELEASED = "the Job was released: its owner reference or slot was removed, and its end is not seen"
 
 
 def start_of(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") -> RunEvent:
@@ -91,7 +80,7 @@ def _why(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 
 
-def unseen_end(run: RunEvent, why: EndReason, now_us: int) -> RunEvent:
+def unseen_end(run: RunEvent, why: str, now_us: int) -> RunEvent:
     """Return the end of a run whose Job was deleted, released or not found."""
     return RunEvent(
         uid=run.uid,
@@ -101,8 +90,8 @@ def unseen_end(run: RunEvent, why: EndReason, now_us: int) -> RunEvent:
         slot_us=run.slot_us,
         trigger=run.trigger,
         state=RunState.FAILED,
-        reason=why.reason,
-        message=why.message,
+        reason=Reason.DELETED,
+        message=why,
         at_us=now_us,
         # An unknown start must not make it the newest run, begun now.
         started_us=run.started_us or min(run.slot_us, now_us),
@@ -206,25 +195,11 @@ class JobCache:
             self.drop(job.uid)
         return {job.owner for job in lost}
 
-    def has(self, owner: JobOwner, job_name: str) -> bool:
-        """Whether the Schedule has a Job of that name, ended or not."""
-        return any(job.name == job_name for job in self.of(owner))
-
-    def is_active(self, owner: JobOwner, job_name: str) -> bool:
-        """Whether a Job of that name is active."""
-        return any(job.name == job_name and job.succeeded is None for job in self.of(owner))
+    def find(self, owner: JobOwner, job_name: str) -> OwnedJob | None:
+        """Return the Schedule's Job of that name, ended or not."""
+        return next((job for job in self.of(owner) if job.name == job_name), None)
 
     def without_pods(self, owner: JobOwner) -> OwnedJob | None:
         """Return the Job that has lacked Pods for longest, if any."""
-        found = [
-            (job.without_pods_us, job.name, job)
-            for job in self.of(owner)
-            if job.without_pods_us is not None
-        ]
-        return min(found)[2] if found else None
-
-    def finished(self, owner: JobOwner) -> tuple[OwnedJob, ...]:
-        """Return the finished Jobs that are not being deleted."""
-        return tuple(
-            [job for job in self.of(owner) if job.succeeded is not None and not job.is_leaving]
-        )
+        found = [job for job in self.of(owner) if job.without_pods_us is not None]
+        return min(found, key=lambda job: (job.without_pods_us or 0, job.name), default=None)

@@ -33,7 +33,7 @@ import msgspec
 from duepoint import faults, telemetry
 from duepoint.controller import inventory
 from duepoint.controller.jobs import history, jobstate
-from duepoint.controller.jobs.jobstate import EndReason, JobCache, OwnedJob
+from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
@@ -71,7 +71,7 @@ class _Absent:
 
     run: RunEvent
     not_before: float
-    why: EndReason | None
+    why: str | None
     at_us: int
 
 
@@ -132,13 +132,13 @@ class JobSync:
         """Record that an edit allows more runs of this Schedule."""
         self._todo_of(schedule_uid).is_wider = True
 
-    def missing(self, run: RunEvent, *, after: float, why: EndReason | None = None) -> None:
+    def missing(self, run: RunEvent, *, after: float, why: str | None = None) -> None:
         """End a run in ``after`` seconds unless its Job is found.
 
         Args:
             why: how it has ended, if the watch saw the Job disappear; None = read the Job then.
         """
-        if why is None and self._cache.is_active(jobstate.owner_of(run), run.job_name):
+        if why is None and self._is_active(run):
             return
         absent, clock = self._todo_of(run.uid).absent, self._term.clock
         known = absent.get(run.job_name)
@@ -193,11 +193,10 @@ class JobSync:
         if run.uid not in self._states:
             return  # the Schedule is gone, and its ScheduleRuns list its Jobs themselves
         if why is None:
-            owner = jobstate.owner_of(run)
-            if self._cache.is_active(owner, run.job_name) or self._states.is_over(run):
+            if self._is_active(run) or self._states.is_over(run):
                 return
             job = await jobs.find(self._term.api, run.namespace, run.job_name)
-            if job is not None and jobs.is_run_of(job, owner):
+            if job is not None and jobs.is_run_of(job, jobstate.owner_of(run)):
                 self._term.services.jobs.found(job)
                 return
             is_released = job is not None and jobs.is_released(job)
@@ -212,13 +211,18 @@ class JobSync:
             )
         self._reporter.event(gone)
 
+    def _is_active(self, run: RunEvent) -> bool:
+        known = self._cache.find(jobstate.owner_of(run), run.job_name)
+        return known is not None and known.succeeded is None
+
     async def _clean(self, schedule_uid: str) -> float | None:
         """Delete Jobs beyond the history limits; return seconds until the next check.
 
         The next status that shows an end causes another check.
         """
         owner, now_us = self._states.owner(schedule_uid), self._term.clock.now_us()
-        finished = () if owner is None else self._cache.finished(owner)
+        owned = () if owner is None else self._cache.of(owner)
+        finished = [job for job in owned if job.succeeded is not None and not job.is_leaving]
         known = await self._states.definition(schedule_uid) if finished else None
         if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
             return None

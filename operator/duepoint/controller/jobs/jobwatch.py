@@ -64,7 +64,7 @@ class JobWatch:
 
     def has(self, owner: jobs.JobOwner, job_name: str) -> bool:
         """Whether the watch shows a Job of that name for the Schedule, ended or not."""
-        return self._cache.has(owner, job_name)
+        return self._cache.find(owner, job_name) is not None
 
     def run_started(self, run: RunEvent) -> None:
         """Record that a worker has created the Job of a run."""
@@ -208,7 +208,7 @@ class JobWatch:
             self.sync.late.record_gone(known.owner.uid, known.name, uid, now_us)
             self._leave(job, known, jobstate.DELETED)
 
-    def _leave(self, job: jobs.Job, known: OwnedJob, why: jobstate.EndReason) -> None:
+    def _leave(self, job: jobs.Job, known: OwnedJob, why: str) -> None:
         """Drop a Job that was deleted or released, and end its run if it was active.
 
         The run ends now: a deletionTimestamp says when the deletion began, and a Job that was

@@ -227,7 +227,7 @@ def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jo
         elif not slot.job_name:
             run.lost.append(slot_us)
         elif slot.is_replaced:
-            _end(run, slot_us, RunState.REPLACED, jobstate.EndReason(Reason.REPLACED, ""))
+            _end(run, slot_us, RunState.REPLACED, "")
         else:
             _end(run, slot_us, RunState.FAILED, jobstate.LOST)
 
@@ -252,7 +252,7 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
 
 
 def _end(
-    run: ScheduleRunState, slot_us: int, state: RunState, why: jobstate.EndReason, now_us: int = 0
+    run: ScheduleRunState, slot_us: int, state: RunState, message: str, now_us: int = 0
 ) -> None:
     """End a slot that no event has ended."""
     event = RunEvent(
@@ -263,10 +263,10 @@ def _end(
         slot_us=slot_us,
         trigger="" if run.wanted is None else run.wanted.trigger,
         state=state,
-        reason=why.reason,
+        reason=Reason.REPLACED if state is RunState.REPLACED else Reason.DELETED,
         at_us=now_us,
         finished_us=now_us,
-        message=why.message,
+        message=message,
         run_uid=run.seen.uid,
     )
     apply(run, event)
@@ -294,7 +294,7 @@ def withdrawn(run: ScheduleRunState, slot_us: int, now_us: int) -> None:
     """End a slot that is not tried again; one that was never tried is not counted."""
     slot = run.course.open.get(slot_us)
     if slot is not None and slot.started_us:
-        _fail(run, slot_us, _NOT_AGAIN, now_us)
+        _end(run, slot_us, RunState.FAILED, _NOT_AGAIN, now_us)
     else:
         courses.dropped(run.course, slot_us)
         run.changes += 1
@@ -317,16 +317,11 @@ def account(
             _apply_job(run, slot_us, job)
         elif slot.job_name:
             if now - run.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
-                _fail(run, slot_us, _WITH_ITS_JOB, now_us)
+                _end(run, slot_us, RunState.FAILED, _WITH_ITS_JOB, now_us)
         elif now - since >= PATIENCE_SECONDS:
-            _fail(run, slot_us, _UNREPORTED, now_us)
+            _end(run, slot_us, RunState.FAILED, _UNREPORTED, now_us)
     planned = run.course.opened if run.planned is None else run.planned
     identity = f"{run.schedule_key[0]}/{run.schedule_key[1]} (uid {run.schedule_uid})"
     if run.course.open:
         return runstatus.ending(identity, run.course, planned)
     return runstatus.cut_off(wanted, identity, run.course, planned)
-
-
-def _fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
-    why = jobstate.EndReason(Reason.DELETED, message)
-    _end(run, slot_us, RunState.FAILED, why, now_us)
