@@ -21,10 +21,8 @@ import click
 
 from duepoint import client, errors
 from duepoint.cli import apisession, options, output, receiver
-from duepoint.expressions import durations
 
 _MOST = 1_000_000
-_LONGEST_US = 86_400_000_000
 #: Time from the submission to the first due time.
 _LEAD_US = 2_000_000
 _LOOK_SECONDS = 0.2
@@ -43,13 +41,6 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _within_us(text: str) -> int:
-    span_us = durations.parse_duration_us(text)
-    if span_us > _LONGEST_US:
-        raise ValueError("is more than a day")
-    return span_us
-
-
 @click.command("load")
 @apisession.of_set
 @click.option(
@@ -58,7 +49,7 @@ def _within_us(text: str) -> int:
 )  # fmt: skip
 @click.option(
     "--within", "within_us", default="20s", metavar="DURATION",
-    type=options.Converted(_within_us), show_default=True,
+    type=options.DURATION_US, show_default=True,
     help="Their due times lie within so long, all the same distance apart.",
 )  # fmt: skip
 @click.option(

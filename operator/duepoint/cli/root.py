@@ -9,7 +9,6 @@ only when that subcommand runs.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import os
 import sys
@@ -105,9 +104,6 @@ _HOMES = {
     ),
 }
 
-#: Error numbers of writes to a disk that is full or broken, or over a quota.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-
 
 class Commands(grouping.CommandGroup):
     """A group whose subcommands are imported only when they are needed."""
@@ -149,9 +145,7 @@ class Commands(grouping.CommandGroup):
             return _refused(str(error), program)
         except click.ClickException as error:
             return _refused(grouping.of_click(error), program)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
+        except OSError as error:  # such as a disk that is full
             _write_no_more()
             return _refused(f"could not write the output: {error.strerror}", program)
         except (KeyboardInterrupt, click.Abort):

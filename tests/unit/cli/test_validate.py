@@ -54,7 +54,7 @@ def test_what_the_api_server_accepts_is_valid(text):
 def test_a_set_that_the_api_server_accepts_is_valid(fields):
     found = checked(a_schedule_set("good", **fields))
     assert found.problems == ()
-    assert found.accepted.name == "good"
+    assert found.is_valid
 
 
 def test_the_examples_of_the_repository_are_valid(duepoint):

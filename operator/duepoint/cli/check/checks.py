@@ -35,8 +35,6 @@ _LARGEST_NUMBER = 1 << 63
 
 _UID = "00000000-0000-4000-8000-000000000000"
 
-Spec = specs.ScheduleSpec | setspec.SetSpec
-
 CRONJOB = "CronJob"
 CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
 
@@ -46,18 +44,13 @@ class CheckedManifest:
     """A manifest of one of our kinds, or one that becomes one, with its problems and notes.
 
     Attributes:
-        accepted: the spec that operator and worker act on; None if there are problems, and for a
-            ScheduleRun.
+        spec: the Schedule that operator and worker act on; None if there are problems, and for
+            another kind.
     """
 
     manifest: Manifest
     problems: tuple[Problem, ...]
-    accepted: Spec | None = None
-
-    @property
-    def spec(self) -> specs.ScheduleSpec | None:
-        """The accepted spec, if it is a Schedule's."""
-        return self.accepted if isinstance(self.accepted, specs.ScheduleSpec) else None
+    spec: specs.ScheduleSpec | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -108,7 +101,7 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
         found += [problem for problem in judge if problem.path not in known]
     is_valid = all(problem.is_note for problem in found)
     return CheckedManifest(
-        manifest=manifest, problems=tuple(found), accepted=spec if is_valid else None
+        manifest=manifest, problems=tuple(found), spec=spec if is_valid else None
     )
 
 
@@ -151,7 +144,7 @@ def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
 
 def _parsed(
     kind: str, content: dict[str, Any], *, namespace: str, created_us: int
-) -> tuple[Spec | None, list[Problem]]:
+) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
     created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
     if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
@@ -165,15 +158,16 @@ def _parsed(
         if kind == schedules.RUN_KIND:
             schedules.wanted(text, created_us=created_us)
             return None, []
-        parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
-        return parse(
+        parse: Callable[..., Any] = setspec.parse if kind == schedules.SET_KIND else specs.parse
+        spec = parse(
             text,
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
             uid=_text(metadata.get("uid")) or _UID,
             generation=generation,
             created_us=created_us,
-        ), []
+        )
+        return spec if isinstance(spec, specs.ScheduleSpec) else None, []
     except errors.InvalidSpec as error:
         return None, [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -90,12 +89,16 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         if manifest.kind == checks.CRONJOB:
             notes += conversion.differences_of(manifest.content, found.spec, now_us)
     if output.is_data(form):
-        row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
-        if not manifest.trouble:
-            row |= {"item": manifest.item, "kind": manifest.kind, "name": manifest.name}
-        row |= {"valid": found.is_valid, "problems": [_fields(each) for each in problems]}
-        if not manifest.trouble:
-            row["notes"] = [_fields(each) for each in notes]
+        row = {
+            "file": manifest.file,
+            "document": manifest.document,
+            "item": manifest.item,
+            "kind": manifest.kind,
+            "name": manifest.name,
+            "valid": found.is_valid,
+            "problems": [_fields(each) for each in problems],
+            "notes": [_fields(each) for each in notes],
+        }
         output.write([row], form)
         return
     if found.is_valid:
@@ -112,21 +115,14 @@ def _fields(problem: Problem) -> dict[str, str]:
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
     """Return what a valid object will do, in a few words."""
-    spec = found.accepted
-    if spec is None:
-        return "valid"
-    if not isinstance(spec, specs.ScheduleSpec):
-        return "valid, suspended" if spec.suspend else "valid"
     valid = "valid as a Schedule" if found.manifest.kind == checks.CRONJOB else "valid"
-    if spec.rule.timing.suspend and spec.rule.timing.suspend_until_us is None:
-        return f"{valid}, suspended"
+    if (spec := found.spec) is None:
+        return valid
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     following = timeline.next_after(now_us)
-    if spec.rule.timing.is_by_hand:
-        return f"{valid}, runs only when it is triggered"
-    if following is None:
-        return f"{valid}, but no slot is left"
-    return f"{valid}, next {instants.utc_text(following.slot_us)}"
+    if following is not None:
+        return f"{valid}, next {instants.utc_text(following.slot_us)}"
+    return f"{valid}, suspended" if spec.rule.timing.suspend else f"{valid}, without a next slot"
 
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:

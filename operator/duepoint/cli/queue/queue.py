@@ -94,26 +94,14 @@ def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output
 
 
 def _total_cells(row: output.Row) -> output.Cells:
-    limit = row["memoryLimitBytes"]
-    workers = row["workers"]
-    states = ", ".join(f"{count} {state}" for state, count in row["shardStates"].items())
+    """Return the same for people: sizes and times in units, and lists in words."""
     oldest = f"{row['oldestDue']} ({output.span(row['lagSeconds'])} late)"
-    return {
-        "server": row["server"],
-        "layout": f"{row['layout']}, {row['layoutState']}; term {row['epoch']}",
-        "shards": f"{row['shards']} ({states})",
-        "armed": str(row["armed"]),
-        "due": str(row["due"]),
-        "oldest due": oldest if row["oldestDue"] else "nothing is due",
-        "claimed": f"{row['claimed']} in {row['claims']} claims",
-        "occurrences": str(row["occurrences"]),
-        "dead letters": str(row["deadLetters"]),
-        "runs backlog": str(row["runsBacklog"]),
-        "memory": f"{output.size(row['memoryUsedBytes'])} used,"
-        f" {output.size(row['memoryResidentBytes'])} resident,"
-        f" {f'limit {output.size(limit)}' if limit else 'no limit'}",
-        "workers": f"{len(workers)}{': ' if workers else ''}{', '.join(workers)}",
-    }
+    states = [f"{count} {state}" for state, count in row["shardStates"].items()]
+    shown = {name: output.size(row[name]) for name in row if name.endswith("Bytes")}
+    shown["oldestDue"] = oldest if row["oldestDue"] else "nothing is due"
+    shown["shardStates"] = ", ".join(states)
+    shown["workers"] = ", ".join(row["workers"]) or "none"
+    return {name: shown.get(name, str(value)) for name, value in row.items()}
 
 
 def _by_namespace(shards: Iterable[counts.ShardView], now_us: int) -> list[output.Row]:
