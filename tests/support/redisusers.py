@@ -22,7 +22,7 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "beat", "bury", "claim", "deliver", "extend"),
+        *("append", "bury", "claim", "deliver", "extend"),
         *("release", "rights", "settle"),
     }
 )
@@ -43,19 +43,8 @@ PLAIN = frozenset(
     }
 )
 WORKER_PLAIN = PLAIN | {
-    *(
-        "zrem",
-        "set",
-        "del",
-        "hset",
-        "hsetnx",
-        "hdel",
-        "hgetall",
-        "hlen",
-        "time",
-        "zrange",
-        "zmscore",
-    ),
+    *("zadd", "zrange", "zmscore", "zrem", "set", "del", "time"),
+    *("hset", "hsetnx", "hdel", "hgetall", "hlen"),
 }
 #: The HTTP API's plain commands; it needs no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {

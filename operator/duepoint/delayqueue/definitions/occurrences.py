@@ -109,20 +109,8 @@ class Occurrences:
         most: tuple[int, int, int] | None,
         ledger: tuple[str, bytes] | tuple[()],
     ) -> scripting.ScriptCall:
-        lane = lanes.of_schedule(definition.namespace, definition.owner)
-        names = self.index.shard(shard)
-        call = self.index.call(
-            "enqueue",
-            shard,
-            names.lane(lane),
-            names.bucket_of(definition.id, self.index.buckets),
-            names.triggers(definition.namespace),
-            epoch=epoch,
-            lane=lane,
-            at=self.index.clock.now_us(),
-            id=definition.id,
-            uid=codec.packed_uid(definition.uid),
-        )
+        call = self._call("enqueue", definition, shard, epoch)
+        call.put(at=self.index.clock.now_us(), uid=codec.packed_uid(definition.uid))
         if most is not None:
             call.put(most=most)
         call.put(
@@ -139,19 +127,32 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> messages.Armed:
         def call_in(shard: messages.ShardId) -> scripting.ScriptCall:
-            lane = lanes.of_schedule(definition.namespace, definition.owner)
-            return self.index.call(
-                "withdraw",
-                shard,
-                self.index.shard(shard).lane(lane),
-                epoch=epoch,
-                lane=lane,
-                id=definition.id,
-                member=point.member,
-            )
+            call = self._call("withdraw", definition, shard, epoch)
+            call.put(withdrawn=point.member)
+            return call
 
         reply = await self.layouts.run_where_it_is(definition.id, call_in)
         return messages.Armed(reply.decode().lower())
+
+    def _call(
+        self,
+        script: str,
+        definition: definitions.Definition,
+        shard: messages.ShardId,
+        epoch: messages.Epoch | None,
+    ) -> scripting.ScriptCall:
+        lane = lanes.of_schedule(definition.namespace, definition.owner)
+        names = self.index.shard(shard)
+        return self.index.call(
+            script,
+            shard,
+            names.lane(lane),
+            names.bucket_of(definition.id, self.index.buckets),
+            names.triggers(definition.namespace),
+            epoch=epoch,
+            lane=lane,
+            id=definition.id,
+        )
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None

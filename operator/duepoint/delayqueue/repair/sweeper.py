@@ -256,15 +256,12 @@ class Sweeper:
     ) -> AsyncIterator[tuple[int, int]]:
         """Yield how many values each step marks and removes; ``wanted``: digests in use."""
         async for fields in self._scan(values.key, values.together):
-            found = {name for name in fields if len(name) == values.length}
-            marked = {name[1:] for name in fields if len(name) == values.length + 1}
-            unused, used = sorted(found - wanted), sorted(marked & wanted)
-            if not unused and not used:
-                continue
-            call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
-            call.put(unused=call.run(unused), used=call.run(used))
-            newly, gone = await self.index.scripts.run(call)
-            yield int(newly), int(gone)
+            unused = sorted({name for name in fields if len(name) == values.length} - wanted)
+            if unused:
+                call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
+                call.put(unused=call.run(unused))
+                newly, gone = await self.index.scripts.run(call)
+                yield int(newly), int(gone)
 
     async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
         """Yield the fields of a hash, some at a time; a small one whole."""

@@ -14,7 +14,6 @@
 ]]
 -- keys meta heads claims leases occ occrec wake lane active
 -- include shard
--- include time
 -- include wake
 -- include occurrences
 
@@ -46,7 +45,6 @@ local function put_aside()
 end
 
 local function change()
-  local before = shard_head()
   for i = args.gone[1], args.gone[2] do
     redis.call('HDEL', ACTIVE, ARGV[i])
   end
@@ -63,8 +61,7 @@ local function change()
   if args.queued then
     put_aside()
   end
-  refresh_head(args.lane, LANE)
-  announce_head(before, now)
+  announce_lane(args.lane, LANE)
 end
 
 -- Adds those of these occurrences that are in the lane, with their scores.

@@ -5,7 +5,7 @@
   off (put): a value that is in use again is never removed.
 
   KEYS  then values
-  ARGV  layout, epoch, patience (us), unused {from, to}, used {from, to}: digests
+  ARGV  layout, epoch, patience (us), unused {from, to}: digests
   Reply {marked, removed}
 ]]
 -- keys meta values
@@ -23,8 +23,5 @@ for i = args.unused[1], args.unused[2] do
     redis.call('HSET', VALUES, ':' .. digest, digits(now))
     marked = marked + 1
   end
-end
-for i = args.used[1], args.used[2] do
-  redis.call('HDEL', VALUES, ':' .. ARGV[i])
 end
 return { marked, removed }

@@ -11,16 +11,25 @@
   Error UNINIT, FENCED, FOREIGN
 ]]
 -- keys layout sets
--- include layout
 -- include time
+local args = cmsgpack.unpack(ARGV[1])
+local owner = redis.call('HGET', LAYOUT, 'owner')
+if args.owner and owner and args.owner ~= owner then
+  return redis.error_reply('FOREIGN the index is of ' .. owner .. ', not of ' .. args.owner)
+end
 if not args.makes and redis.call('HEXISTS', LAYOUT, 'layout') == 0 then
   return redis.error_reply('UNINIT there is no index yet')
 end
 -- include fenced
 
+local function reply(is_changed)
+  return { is_changed, unpack(redis.call('HMGET', LAYOUT, 'layout', 'shards', 'buckets', 'incarnation', 'former',
+    'former_shards'), 1, 6) }
+end
+
 for i = 1, #args.expected, 2 do
   if (redis.call('HGET', LAYOUT, args.expected[i]) or '') ~= args.expected[i + 1] then
-    return { 0, unpack(layout_record(), 1, 6) }
+    return reply(0)
   end
 end
 if #args.fields > 0 then
@@ -42,4 +51,4 @@ if args.place then
     redis.call('HSET', SETS, ARGV[args.place], ARGV[args.record])
   end
 end
-return { 1, unpack(layout_record(), 1, 6) }
+return reply(1)

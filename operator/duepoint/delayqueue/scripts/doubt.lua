@@ -20,12 +20,10 @@ if not args.ended then
   return look_at_server(ARGV[#ARGV], server_time()) or { meta[6] or '0', meta[8] or '' }
 end
 if meta[8] == args.ended then
-  local before = shard_head()
   redis.call('HDEL', META, 'doubt')
   meta[8] = false
   for i, lane in ipairs(args.lanes) do
-    refresh_head(lane, KEYS[4 + i])
+    announce_lane(lane, KEYS[4 + i])
   end
-  announce_head(before, server_time())
 end
 return { meta[6] or '0', meta[8] or '' }

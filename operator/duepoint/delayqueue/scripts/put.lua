@@ -37,12 +37,10 @@ local PART_KEYS = 10
 local args = cmsgpack.unpack(ARGV[1])
 -- include shardcheck
 -- include fenced
--- include time
 -- include wake
 -- include occurrences
 -- include definition
 -- include ended
--- include managed
 -- include moves
 -- include texts
 
@@ -260,9 +258,7 @@ local function put_points(lane)
   end
   put_occurrences()
   if not head or first_due < head then
-    local before = shard_head()
-    refresh_head(lane, LANE)
-    announce_head(before, now)
+    announce_lane(lane, LANE)
   end
 end
 
@@ -282,7 +278,7 @@ local function part_trouble()
       return { 'GONE' }
     elseif string.sub(entry, 1, 1) == 'd' and not part.drops then
       return { 'DELETING' }
-    elseif is_changed_by_others(entry, part.by_rows) then
+    elseif (string.find(entry, ':m:', 1, true) ~= nil) ~= (part.by_rows == true) then -- the caller's copy may be stale
       return { 'MANAGED' }
     end
   end

@@ -10,7 +10,6 @@
 -- keys meta heads claims wake
 -- include shard
 -- include fenced
--- include time
 -- include wake
 -- include definition
 
@@ -23,16 +22,15 @@ end
 if shard_state == 'draining' then
   return 0 -- the chains of moving definitions are missing here, and not lost
 end
-local before, armed = shard_head(), 0
+local armed = 0
 for _, lost in ipairs(args.chains) do
   local lane, lane_key, id, chain = lost[1], KEYS[lost[2]], ARGV[lost[4]], ARGV[lost[5]]
   if
     not stands(redis.call('ZSCORE', lane_key, chain)) and is_armed_as(redis.call('HGET', KEYS[lost[3]], id), id, chain)
   then
     redis.call('ZADD', lane_key, lost[6], chain)
-    refresh_head(lane, lane_key)
+    announce_lane(lane, lane_key)
     armed = armed + 1
   end
 end
-announce_head(before, server_time())
 return armed

@@ -51,7 +51,7 @@ if released > 0 then
   for i, lane_key in ipairs(given_keys) do
     rescore(lane_key, given[2 * i], 2, CLAIMED + free)
   end
-  announce(now, now)
+  announce(now)
 end
 if remaining == 0 then
   drop_claim(id)

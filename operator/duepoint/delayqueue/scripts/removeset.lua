@@ -9,20 +9,20 @@
   ARGV  layout, epoch, lane, tally (its field in `meta`), most (members), batch (count of
         occurrences)
   Reply {members removed, buckets that hold no more members of the set}
-        | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
+        | {GONE}: the shard does not know the set, or its members move to other shards first | {OPEN}: the set is not being
+          deleted; nothing was removed
   Error WRONGLAYOUT, FENCED
 ]]
--- keys meta heads occ occrec leases texts
+-- keys meta heads occ occrec texts
 -- include shard
 -- include fenced
 -- include heads
 -- include occurrences
 -- include definition
--- include moves
 
-local LANE, FIRST_BUCKET = KEYS[7], 8
+local LANE, FIRST_BUCKET = KEYS[6], 7
 local entry = redis.call('HGET', META, args.lane)
-if not entry then
+if not entry or shard_state == 'draining' then
   return { 'GONE' }
 elseif string.sub(entry, 1, 1) ~= 'd' then
   return { 'OPEN' }
@@ -55,45 +55,26 @@ local function drop_all_occurrences(id)
   until #members < args.batch
 end
 
--- Remove points by unlinking their lane, which the server frees in the background. In a draining shard remove them one by
--- one, because members that are just moving must stay.
-local is_draining = shard_state == 'draining'
-if not is_draining then
-  redis.call('UNLINK', LANE)
-end
+redis.call('UNLINK', LANE) -- the server frees the points in the background
 local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 1 -- one is the sentinel
 for k = FIRST_BUCKET, #KEYS do
-  local fields, ids, chains, are_moving = redis.call('HGETALL', KEYS[k]), {}, {}, false
+  local fields, ids = redis.call('HGETALL', KEYS[k]), {}
   for f = 1, #fields, 2 do
-    local id, record = fields[f], fields[f + 1]
-    if is_ours(record) then
-      if where_else(id, true) then
-        are_moving = true
-      else
-        ids[#ids + 1], chains[#chains + 1] = id, id .. version_of(record)
-        if has_occurrences then
-          drop_all_occurrences(id)
-        end
+    if is_ours(fields[f + 1]) then
+      ids[#ids + 1] = fields[f]
+      if has_occurrences then
+        drop_all_occurrences(fields[f])
       end
     end
   end
-  if #ids > 0 and 2 * #ids == #fields then
+  if 2 * #ids == #fields then
     redis.call('UNLINK', KEYS[k])
-  end
-  for first = 1, #ids, 4000 do -- unpack() carries 7,900 values
-    local last = math.min(first + 3999, #ids)
-    if 2 * #ids < #fields then
-      redis.call('HDEL', KEYS[k], unpack(ids, first, last))
-    end
-    if is_draining then
-      redis.call('ZREM', LANE, unpack(chains, first, last))
+  else
+    for first = 1, #ids, 4000 do -- unpack() carries 7,900 values
+      redis.call('HDEL', KEYS[k], unpack(ids, first, math.min(first + 3999, #ids)))
     end
   end
-  removed = removed + #ids
-  if are_moving then
-    break
-  end
-  emptied = emptied + 1
+  removed, emptied = removed + #ids, emptied + 1
   if removed >= args.most then
     break
   end

@@ -13,7 +13,6 @@
 -- keys meta heads blobs wake lane
 -- include shard
 -- include fenced
--- include time
 -- include wake
 -- include texts
 
@@ -30,7 +29,5 @@ local tally = args.tally
 if tally and (redis.call('HGET', META, tally.field) or '') == tally.stood then
   redis.call('HSET', META, tally.field, tally.wanted)
 end
-local before = shard_head()
-refresh_head(args.lane, LANE)
-announce_head(before, server_time())
+announce_lane(args.lane, LANE)
 return wanted

@@ -309,7 +309,7 @@ if remaining == 0 then
 else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
-announce_head(before, now)
+announce_head(before)
 for _, schedule in ipairs(args.retried) do
   if redis.call('ZLEXCOUNT', OCC, range_of(ARGV[schedule[1]])) > schedule[3] then
     crowded[#crowded + 1] = ARGV[schedule[1]]

@@ -86,9 +86,13 @@ class ScriptCall:
         return ("EVALSHA", sha, len(self.keys), *self.keys, *arguments)
 
 
-#: Scripts that are another one with another first line: `drop` is `put` that runs on a full server,
-#: and `deliver`, which adds entries to users' streams, is `settle` that a full server refuses.
-_VARIANTS = {"drop": ("put", "#!lua flags=allow-oom"), "deliver": ("settle", "#!lua")}
+#: Scripts that are another one with another first line: `drop` is `put`, and `withdraw` `enqueue`,
+#: on a full server, too; `deliver`, which adds entries to streams, is `settle` that it refuses.
+_VARIANTS = {
+    "drop": ("put", "#!lua flags=allow-oom"),
+    "withdraw": ("enqueue", "#!lua flags=allow-oom"),
+    "deliver": ("settle", "#!lua"),
+}
 _FOLDER = resources.files("duepoint.delayqueue") / "scripts"
 
 
