@@ -66,6 +66,7 @@ def origin(known: definitions.Definition) -> dict[str, str]:
         "name": known.name,
         "uid": known.uid,
         "schedule_id": known.id.hex(),
+        "generation": str(known.generation),
     }
     if known.owner is not None:
         fields |= {"set": known.owner.name, "set_id": known.owner.text.decode()}
@@ -106,6 +107,7 @@ def dead(
     record: messages.OccurrenceRecord,
     reason: Reason,
     message: str,
+    **more: str,
 ) -> messages.DeadLetter:
     return messages.DeadLetter(
         member=point.member,
@@ -116,6 +118,7 @@ def dead(
             **records.for_letter(record),
             "reason": reason,
             "message": message,
+            **more,
         },
     )
 
@@ -347,9 +350,20 @@ def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Settlem
         finished_us=0 if missed else tried.now_us,
         http_status=last.http_status,
     )
-    # The chain goes on when a slot is given up: burying the letter must not remove the chain.
-    member = b"" if tried.attempt.is_chain else tried.attempt.point.member
-    letter = messages.DeadLetter(member=member, entry=_letter(tried, last))
+    attempt = tried.attempt
+    letter = dead(
+        dataclasses.replace(attempt.point, slot_us=attempt.slot_us),
+        attempt.definition,
+        attempt.record,
+        last.reason,
+        last.message,
+        trigger=attempt.trigger,
+        attempts=str(attempt.number),
+        http_status="" if last.http_status is None else str(last.http_status),
+        given_up_us=str(tried.now_us),
+    )
+    if attempt.is_chain:  # it goes on when a slot is given up: the letter must not remove it
+        letter = dataclasses.replace(letter, member=b"")
     return _end(tried, event, letter=letter)
 
 
@@ -379,14 +393,14 @@ def _retry(
         unanswered_us=tried.now_us if wanted.unanswered else attempt.record.unanswered_us,
     )
     policy = attempt.definition.rule.policy
-    origin = _origin(attempt.definition)
+    fields = origin(attempt.definition)
     if tried.is_job:
-        origin["target"] = records.JOB_TARGET
+        fields["target"] = records.JOB_TARGET
     return messages.Occurrence(
         point=point,
         record=record,
         source=attempt.point.member,
-        origin=origin,
+        origin=fields,
         open_limit=policy.catch_up_limit if policy.catch_up == "All" else 0,
     )
 
@@ -472,22 +486,3 @@ def _event(
 def _has_started(tried: Tried) -> bool:
     """Whether an earlier attempt has started the slot; one for a Job cannot have."""
     return not tried.is_job and tried.attempt.first_try_us > 0
-
-
-def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str, str]:
-    attempt = tried.attempt
-    return {
-        **_origin(attempt.definition),
-        "slot_us": str(attempt.slot_us),
-        **records.for_letter(attempt.record),
-        "trigger": attempt.trigger,
-        "attempts": str(attempt.number),
-        "reason": str(last.reason),
-        "message": last.message,
-        "http_status": "" if last.http_status is None else str(last.http_status),
-        "given_up_us": str(tried.now_us),
-    }
-
-
-def _origin(known: definitions.Definition) -> dict[str, str]:
-    return {**origin(known), "generation": str(known.generation)}

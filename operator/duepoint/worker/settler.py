@@ -125,12 +125,6 @@ class Settler:
                 del self._open[member]
                 self.add(endings.running(attempt, started_us, self.now_us()))
 
-    def put_off(self, what: str, trouble: errors.TryLater) -> None:
-        """Note that the queue could not be reached for this claim; log it once."""
-        if not self.cut_off:
-            telemetry.logger.warning(what, shard=self.claim.shard, error=str(trouble))
-        self.cut_off = True
-
     def over(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
         """Return the runs of a schedule that have ended while the queue counts them as active."""
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
@@ -184,16 +178,27 @@ class Settler:
         If an answer is lost, the call may still have been carried out. The queue has its result
         then, and the next owner of the points finds it there.
         """
+        return None if self.lost else await self._answer(call, trouble_text)
+
+    async def _answer(
+        self, call: Callable[[], Awaitable[_AnswerT]], trouble_text: str, *, last_try: float = 0.0
+    ) -> _AnswerT | None:
+        """Call the queue until it answers, the lease has ended, and the last try is over."""
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
-        while not self.lost and self._clock.monotonic() < self.claim.held_until:
+        while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
                 return await call()
             except errors.TryLater as trouble:
-                self.put_off(trouble_text, trouble)
+                if not self.cut_off:
+                    shard, error = self.claim.shard, str(trouble)
+                    telemetry.logger.warning(trouble_text, shard=shard, error=error)
+                self.cut_off = True
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
+                # The index was rebuilt: the claim is gone, and the rebuild arms its points again.
                 telemetry.logger.warning(trouble_text, error=str(change))
                 break
+        # If it still holds its points, extending it would keep other workers from them.
         self.lost = True
         return None
 
@@ -237,29 +242,22 @@ class Settler:
             return refusal
 
     async def _settle(self, settlement: Settlement) -> None:
-        waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
-        last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
-        while self._clock.monotonic() < max(last_try, self.claim.held_until):
-            try:
-                await faults.reach(FaultPoint.BEFORE_SETTLEMENT)
-                settled = await self._queue.settlements.settle(self.claim, settlement)
-                await faults.reach(FaultPoint.AFTER_SETTLEMENT)
-                self.lost = self.lost or settled.lost
-                telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
-                break
-            except errors.TryLater as trouble:
-                self.put_off("settlement put off", trouble)
-                await self._clock.sleep(next(waits))
-            except errors.WorldChanged as change:
-                # The index was rebuilt: the claim is gone, and the rebuild arms its points again.
-                telemetry.logger.warning("settlement refused", error=str(change))
-                self.lost = True
-                break
-        else:
-            # The claim still holds its points: extending it would keep other workers from them.
-            telemetry.logger.warning("settlement given up; others will fire its slots again")
-            self.lost = True
+        """Settle this; tried once more even if the claim is lost, for the sake of its outcomes."""
+        settled = await self._answer(
+            functools.partial(self._settled, settlement),
+            "settlement put off",
+            last_try=self._clock.monotonic() + _LAST_TRY_SECONDS,
+        )
+        if settled is not None:
+            self.lost = self.lost or settled.lost
+            telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
         self._current = None
+
+    async def _settled(self, settlement: Settlement) -> messages.Settled:
+        await faults.reach(FaultPoint.BEFORE_SETTLEMENT)
+        settled = await self._queue.settlements.settle(self.claim, settlement)
+        await faults.reach(FaultPoint.AFTER_SETTLEMENT)
+        return settled
 
 
 class Leases:
@@ -293,21 +291,11 @@ class Leases:
 
     async def run(self) -> None:
         """Extend leases, and report attempts that take long, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._extend_in_time())
-            group.create_task(self._report_open())
-
-    async def _report_open(self) -> None:
         while True:
             await self._is_busy.wait()
-            await self._clock.sleep(_LOOK_SECONDS)
+            await self._clock.sleep(min(_LOOK_SECONDS, self._lease_seconds / 6))
             for settler in self._kept:
                 settler.report_open()
-
-    async def _extend_in_time(self) -> None:
-        while True:
-            await self._is_busy.wait()
-            await self._clock.sleep(self._lease_seconds / 6)
             soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
             ageing = [each for each in self._kept if not each.lost and each.claim.held_until < soon]
             # Concurrently: one call without an answer must not cost the other claims their leases.
