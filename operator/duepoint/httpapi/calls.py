@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib import parse
@@ -276,34 +276,27 @@ def refused_row(error: memberjson.RowError) -> OperationProblem:
     return OperationProblem(error.code, error.detail, field=error.field)
 
 
-#: Factories, because a raised exception would keep its frames and with them the whole request.
-_REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
-    values.Outcome.PRECONDITION: functools.partial(
-        OperationProblem,
-        "PreconditionFailed",
-        "the member has another tag, or there is one already, or none",
+#: The code, the message and the field of outcomes that are refusals.
+_REFUSED: Final[Mapping[values.Outcome, tuple[str, str, str]]] = {
+    values.Outcome.PRECONDITION: (
+        "PreconditionFailed", "the member has another tag, or there is one already, or none", "",
     ),
-    values.Outcome.COLLISION: functools.partial(
-        OperationProblem,
-        "Conflict",
-        "another id of this set has the same place; write another id",
-        field="id",
+    values.Outcome.COLLISION: (
+        "Conflict", "another id of this set has the same place; write another id", "id",
     ),
-    values.Outcome.DELETING: functools.partial(OperationProblem, "SetDeleting", ownsets.DELETING),
-    values.Outcome.MANAGED: functools.partial(OperationProblem, "Conflict", ownsets.MANAGED),
-    values.Outcome.GONE: functools.partial(
-        OperationProblem,
-        "Unavailable",
-        "the set is being stored or removed just now",
-        retry_after_seconds=1,
-    ),
-}
+    values.Outcome.DELETING: ("SetDeleting", ownsets.DELETING, ""),
+    values.Outcome.MANAGED: ("Conflict", ownsets.MANAGED, ""),
+    values.Outcome.GONE: ("Unavailable", "the set is being stored or removed just now", ""),
+}  # fmt: skip
 
 
 def problem_of(outcome: values.Outcome) -> OperationProblem | None:
     """Return the problem for an outcome; None if it was carried out or nothing was to do."""
-    make = _REFUSED.get(outcome)
-    return None if make is None else make()
+    if outcome not in _REFUSED:
+        return None
+    code, message, field = _REFUSED[outcome]
+    wait = 1 if outcome is values.Outcome.GONE else None
+    return OperationProblem(code, message, field=field, retry_after_seconds=wait)
 
 
 def check_outcome(outcome: values.Outcome) -> None:

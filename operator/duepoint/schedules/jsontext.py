@@ -152,7 +152,7 @@ def _problem_by_decoding(text: bytes) -> str | None:
             text.decode(),
             object_pairs_hook=_object,
             parse_float=_finite,
-            parse_int=_within,
+            parse_int=_finite,
             parse_constant=_no_number,
         )
         json.dumps(value, ensure_ascii=False).encode()
@@ -181,10 +181,6 @@ def _finite(text: str) -> float:
             f"has the number {text[:20]}, which no double can hold; write it as a string"
         )
     return number
-
-
-def _within(text: str) -> float:
-    return _finite(text)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -9,12 +9,14 @@ due of a chain point. Pure; instants are in microseconds since the epoch.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 
 import msgspec
 
 from duepoint import expressions, shares
+from duepoint.expressions import expression as instants
 from duepoint.expressions import fields
 from duepoint.schedules import rule as rules
 
@@ -80,10 +82,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def walk(self, after_us: int, through_us: int) -> Iterator[int]:
         """Yield the slots in (after, through], oldest first."""
-        slot_us = self.expression.next_after(after_us)
-        while slot_us is not None and slot_us <= through_us:
-            yield slot_us
-            slot_us = self.expression.next_after(slot_us)
+        return instants.walk(self.expression, after_us, through_us)
 
     def dues_back(self, newest_us: int, oldest_us: int) -> Iterator[DueSlot]:
         """Yield the slots from one slot back to another, newest first, with their dues."""
@@ -111,12 +110,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def upcoming(self, after_us: int, count: int) -> list[int]:
         """Return the next slots after an instant, at most ``count``."""
-        found: list[int] = []
-        slot_us = self.expression.next_after(after_us)
-        while slot_us is not None and len(found) < count:
-            found.append(slot_us)
-            slot_us = self.expression.next_after(slot_us)
-        return found
+        return list(itertools.islice(self.walk(after_us, instants.LAST_US), count))
 
 
 def jitter_ms(identity: str, slot_us: int, most_ms: int, distance_to_next_ms: int | None) -> int:

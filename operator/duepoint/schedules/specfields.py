@@ -11,7 +11,7 @@ import datetime as dt
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +20,9 @@ from duepoint.expressions import durations
 from duepoint.model import checks, schemas, vocabulary
 from duepoint.model import targets as model
 from duepoint.model import webhook as modelwebhook
+from duepoint.model.member import OptionFields
+from duepoint.model.schedule import ScheduleFields
+from duepoint.model.scheduleset import DefaultsFields, SetFields
 from duepoint.schedules import actions, jsontext
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -229,24 +232,6 @@ T = TypeVar("T")
 FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
 
 
-class PolicyFields(Protocol):
-    """The policy fields that a Schedule, the defaults of a set and a member have in common."""
-
-    starting_deadline_seconds: int | None
-    catch_up_policy: str | None
-    catch_up_limit: int | None
-    concurrency_policy: str | None
-
-
-class TargetFields(Protocol):
-    """The target fields of a spec; exactly one is set."""
-
-    job_template: msgspec.Raw
-    webhook: modelwebhook.WebhookFields | None
-    stream: model.StreamFields | None
-    kafka: model.KafkaFields | None
-
-
 @dataclass(slots=True)
 class SpecFindings:
     """The errors found so far, collected while the rest of the spec is read."""
@@ -299,7 +284,9 @@ def _wrong(path: str, message: str) -> errors.InvalidSpec:
     )
 
 
-def policy(fields: PolicyFields, usual: rules.Policy) -> rules.Policy:
+def policy(
+    fields: ScheduleFields | DefaultsFields | OptionFields, usual: rules.Policy
+) -> rules.Policy:
     """Return the policy for late, missed and busy slots; ``usual`` fills in what is not set."""
     said = {
         "deadline_seconds": fields.starting_deadline_seconds,
@@ -338,7 +325,7 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
     return given
 
 
-def target(fields: TargetFields, findings: SpecFindings) -> actions.Target | None:
+def target(fields: ScheduleFields | SetFields, findings: SpecFindings) -> actions.Target | None:
     """Return the one target; None if there is none, or if the job template is not valid."""
     if vocabulary.is_given(fields.job_template):
         return job(fields.job_template, findings)
