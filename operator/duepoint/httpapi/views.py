@@ -33,7 +33,6 @@ _JSON = ("Content-Type", "application/json")
 _EPOCH = dt.date(1970, 1, 1)
 _SECOND_US, _DAY_SECONDS = 1_000_000, 86_400
 _TWO_DIGITS = tuple(f"{number:02}" for number in range(60))
-_MOST_RULES = 4_096
 _encoder = msgspec.json.Encoder()
 
 
@@ -90,7 +89,7 @@ def _fields_of(
     one: values.StoredMember | memberjson.ReadMember, settings: setspec.SetSettings
 ) -> dict[str, Any]:
     """Return the writable fields of a member that is stored or being written."""
-    fields = {"id": one.id, **_known_fields(one.rule, settings.defaults)}
+    fields = {"id": one.id, **_of_rule(one.rule, settings.defaults)}
     if one.at_us is not None:
         fields["at"] = time(one.at_us)
     if one.payload:
@@ -98,22 +97,7 @@ def _fields_of(
     return fields
 
 
-#: Cache of the fields of a rule object, valid with these defaults of the set.
-_known: dict[int, tuple[rules.Rule, setspec.MemberDefaults, dict[str, Any]]] = {}
-
-
-def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    """Return ``_of_rule`` from a cache by identity: readers use one object for equal rules."""
-    known = _known.get(id(rule))
-    if known is not None and known[0] is rule and known[1] is defaults:
-        return known[2]
-    fields = _of_rule(rule, defaults)
-    if len(_known) >= _MOST_RULES:
-        _known.clear()
-    _known[id(rule)] = rule, defaults, fields
-    return fields
-
-
+@functools.lru_cache(maxsize=4_096)
 def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
     """Return the fields whose value, or whose default in the set, differs from the usual one."""
     timing, policy = rule.timing, rule.policy
