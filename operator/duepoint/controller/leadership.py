@@ -130,14 +130,12 @@ class TermServices:
         self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
         # Schedules, and the outcomes of their runs.
-        self.states = ScheduleStates(
-            self.reconciler.stored,
-            {uid: [record for _, record in listed] for uid, listed in records.items()},
-        )
+        self.states = ScheduleStates(self.reconciler.stored)
         runs = term.queue.ledger()
         self.reporter = Reporter(
             term,
             states=self.states,
+            records={uid: [record for _, record in listed] for uid, listed in records.items()},
             is_arming=lambda: not self.resync.listed.is_set(),
         )
         self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)

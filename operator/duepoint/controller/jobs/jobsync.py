@@ -116,8 +116,8 @@ class JobSync:
 
     def look(self, schedule_uid: str) -> None:
         """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
-        owner = self._states.owner(schedule_uid)
-        if self._states.lacks_pods(schedule_uid) or (owner is not None and self._cache.of(owner)):
+        state = self._states.get(schedule_uid)
+        if state is not None and (state.refused_pods or self._cache.of(state.owner)):
             self._work.put(schedule_uid, schedule_uid)
 
     def _todo_of(self, schedule_uid: str) -> _Todo:
@@ -190,10 +190,10 @@ class JobSync:
     async def _end(self, absent: _Absent) -> None:
         """Report the end of a run whose Job is gone; raises TryLater."""
         run, why, at_us = absent.run, absent.why, absent.at_us
-        if run.uid not in self._states:
+        if (state := self._states.get(run.uid)) is None:
             return  # the Schedule is gone, and its ScheduleRuns list its Jobs themselves
         if why is None:
-            if self._is_active(run) or self._states.is_over(run):
+            if self._is_active(run) or not state.is_running(run):
                 return
             job = await jobs.find(self._term.api, run.namespace, run.job_name)
             if job is not None and jobs.is_run_of(job, jobstate.owner_of(run)):
@@ -203,9 +203,9 @@ class JobSync:
             why = jobstate.RELEASED if is_released else jobstate.LOST
             at_us = self._term.clock.now_us()
         gone = jobstate.unseen_end(run, why, at_us)
-        if self._states.replacement(run.uid, run.job_name) is None:
+        if run.job_name not in state.runs().replacing:
             await self._term.services.outcomes.catch_up()
-        if (message := self._states.replacement(run.uid, run.job_name)) is not None:
+        if (message := state.runs().replacing.get(run.job_name)) is not None:
             gone = msgspec.structs.replace(
                 gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=message
             )
@@ -220,18 +220,20 @@ class JobSync:
 
         The next status that shows an end causes another check.
         """
-        owner, now_us = self._states.owner(schedule_uid), self._term.clock.now_us()
-        owned = () if owner is None else self._cache.of(owner)
+        state, now_us = self._states.get(schedule_uid), self._term.clock.now_us()
+        if state is None:
+            return None
+        owned = self._cache.of(state.owner)
         finished = [job for job in owned if job.succeeded is not None and not job.is_leaving]
         known = await self._states.definition(schedule_uid) if finished else None
         if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
             return None
         held_us = await inventory.held_slots(self._term.queue, known)
-        shown_running = self._states.published_jobs(schedule_uid)
+        shown_running = state.running_jobs_shown()
         keeps = self._term.services.runs.keeps
         waits: list[float] = []
         for job in beyond:
-            has_ended = job.is_wanted or self._states.has_ended(schedule_uid, job.slot_us)
+            has_ended = job.is_wanted or state.has_ended(job.slot_us)
             if not has_ended or job.slot_us in held_us:
                 waits.append(_AGAIN_SECONDS)
             elif job.name in shown_running or keeps(job.namespace, job.name):
@@ -252,14 +254,13 @@ class JobSync:
     # -- Pods --------------------------------------------------------------------------------------
 
     def _without_pods(self, schedule_uid: str) -> OwnedJob | None:
-        owner = self._states.owner(schedule_uid)
-        return None if owner is None else self._cache.without_pods(owner)
+        state = self._states.get(schedule_uid)
+        return None if state is None else self._cache.without_pods(state.owner)
 
     async def _ask_about_pods(self, schedule_uid: str) -> float | None:
         job = self._without_pods(schedule_uid)
         if job is None:
-            if self._states.lacks_pods(schedule_uid):
-                self._reporter.pods_refused(schedule_uid, None, "")
+            self._reporter.pods_refused(schedule_uid, None, "")
             return None
         age = (self._term.clock.now_us() - (job.without_pods_us or 0)) / 1e6
         if age < PATIENCE_SECONDS:

@@ -232,7 +232,8 @@ class JobWatch:
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""
-        return self._reporter.states.owner(owner.uid) in (None, owner)
+        known = self._reporter.states.get(owner.uid)
+        return known is None or known.owner == owner
 
 
 def _about(owner: jobs.JobOwner) -> ObjectReference:

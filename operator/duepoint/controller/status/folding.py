@@ -12,7 +12,7 @@ from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
-from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
+from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
@@ -45,7 +45,7 @@ def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool
 def announce(state: ScheduleState, event: RunEvent) -> None:
     """Record that a worker is about to delete the Job of this run in favour of a newer slot."""
     runs = state.runs()
-    if not has_ended(state, event):
+    if not state.has_run(event):
         state.summary = replace(runs, replacing={**runs.replacing, event.job_name: event.message})
 
 
@@ -90,19 +90,6 @@ def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries
         return False
     state.refusals += 1
     return state.refusals == statusconditions.REFUSALS
-
-
-def has_ended(state: ScheduleState, event: RunEvent) -> bool:
-    """Whether the end of the event's run is remembered."""
-    wanted_by = event.job_name or event.run_uid
-    return summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by) in ENDED
-
-
-def is_running(state: ScheduleState, event: RunEvent) -> bool:
-    """Whether the run of the event is active, as far as we know."""
-    wanted_by = event.job_name or event.run_uid
-    known = summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by)
-    return known is RunState.RUNNING
 
 
 # -- what the queue shows ----------------------------------------------------------------------

@@ -197,7 +197,7 @@ class Outcomes:
     async def _remove_shown(self) -> None:
         """Remove the records that statuses show, until cancelled."""
         of_schedules = {name for name in self._places if not name.startswith(_OF_RUN)}
-        for name in of_schedules - {state.uid for state in self._states}:
+        for name in of_schedules - self._states.keys():
             self.shown(name)
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)

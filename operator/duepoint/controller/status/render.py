@@ -20,7 +20,6 @@ from duepoint.controller.status.published import Counts, OpenSlots, ShownConditi
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
-from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
@@ -40,8 +39,7 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
     """Return the whole status as it should be at an instant."""
     last, runs, counts = state.last(), state.runs(), state.runs().counts
     settled = watermark.settled(state.open, runs.settled_us)
-    owner = jobs.JobOwner(state.namespace, state.name, state.uid)
-    active, active_slots = texts.active(runs.running, owner)
+    active, active_slots = texts.active(runs.running, state.owner)
     upcoming = _upcoming(state, runs, last, now_us)
     return Status(
         observed_generation=state.observed,

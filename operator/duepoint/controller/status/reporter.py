@@ -44,6 +44,7 @@ class Reporter:
 
     Args:
         states: the states; only this service changes them.
+        records: the records in the ledger when the term began, by uid.
         is_arming: whether a takeover is still listing all objects; until then nothing is written.
     """
 
@@ -52,9 +53,11 @@ class Reporter:
         term: TermContext,
         *,
         states: ScheduleStates,
+        records: Mapping[str, Iterable[bytes]],
         is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.states = states
+        self._records = records
         self._term = term
         self._mark = published.mark(term.installation)
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
@@ -73,7 +76,9 @@ class Reporter:
     async def _count_failing(self) -> None:
         """Set the gauge of failing Schedules, right before a scrape reads it."""
         failing = Counter(
-            telemetry.namespaces.label(one.namespace) for one in self.states if one.shows_failing
+            telemetry.namespaces.label(one.namespace)
+            for one in self.states.values()
+            if one.shows_failing
         )
         telemetry.schedules_failing.clear()
         for label, count in failing.items():
@@ -86,7 +91,9 @@ class Reporter:
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation)
-            if self.states.add(schedule):
+            self.states[seen.uid] = schedule
+            if (records := self._records.get(seen.uid)) is not None:
+                state.adopt_records(schedule, records)
                 self._changed_soon(seen.uid)
             due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
             if due_us is not None:
@@ -137,7 +144,7 @@ class Reporter:
 
     def forget(self, uid: str) -> None:
         """Drop the state of an object that is gone."""
-        self.states.remove(uid)
+        self.states.pop(uid, None)
         self._rendered.pop(uid, None)
         self._term.services.outcomes.shown(uid)
         self._writer.forget(uid)
@@ -172,7 +179,7 @@ class Reporter:
         elif event.state is RunState.PENDING:
             if not event.run_uid:  # else the ScheduleRun shows its slot
                 self._put_off(schedule, event)
-        elif event.job_name and event.state in ENDED and not folding.is_running(schedule, event):
+        elif event.job_name and event.state in ENDED and not schedule.is_running(event):
             return  # it was counted, or a worker's report of its start will trigger a read
         else:
             self._fold(schedule, event, by_queue=by_queue and not is_lost, is_lost=is_lost)
@@ -233,7 +240,7 @@ class Reporter:
     def withdrawn(self, event: RunEvent) -> None:
         """Handle a slot that was withdrawn from the queue: its run, if begun, has ended."""
         schedule = self.states.get(event.uid)
-        if schedule is not None and folding.is_running(schedule, event):
+        if schedule is not None and schedule.is_running(event):
             self.event(event)
 
     # -- Jobs ------------------------------------------------------------------------------------
@@ -243,7 +250,7 @@ class Reporter:
         schedule = self.states.get(event.uid)
         if schedule is None or event.reason != Reason.RUN_FAILED:
             return
-        if folding.is_running(schedule, event):
+        if schedule.is_running(event):
             self._fold(schedule, event, by_queue=False)
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
@@ -264,7 +271,7 @@ class Reporter:
         Raises QueueUnavailable.
         """
         now_us = self._term.clock.now_us()
-        stored = await self.states.stored(schedule)
+        stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
         known = schedule.definition
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
             return  # an edit is about to be reported, or the queue was emptied

@@ -21,11 +21,11 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.status import published, texts
 from duepoint.controller.status.published import ShownCondition, Status
 from duepoint.controller.statusconditions import Report
-from duepoint.kube import events
+from duepoint.kube import events, jobs
 from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.watermark import NOTHING, OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
@@ -106,6 +106,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def object(self) -> events.ObjectReference:
         return events.ObjectReference(namespace=self.namespace, name=self.name, uid=self.uid)
 
+    @property
+    def owner(self) -> jobs.JobOwner:
+        """The Schedule as the controller of its Jobs."""
+        return jobs.JobOwner(self.namespace, self.name, self.uid)
+
     # -- published -------------------------------------------------------------------------------
 
     @property
@@ -137,6 +142,24 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """Whether this timing differs from the one that waits or is published."""
         former = self.waiting_timing or self.last().timing_hash
         return not timing_hash or timing_hash != former
+
+    def has_ended(self, slot_us: int) -> bool:
+        """Whether the published status says that a slot has ended for good.
+
+        False if an edit of the timing has passed the slot while a worker still requests its Job:
+        the name of that Job must not become free.
+        """
+        return self.last().watermark.has_ended(slot_us) and not self.is_open(slot_us)
+
+    def running_jobs_shown(self) -> frozenset[str]:
+        """Return the Jobs that the published status shows as running."""
+        status, last_run = self.last(), self.last().last_run
+        others = status.active_slots or texts.ActiveSlots()
+        names = set(texts.running(status.active, others, self.name).values())
+        names.update(reference.name for reference in status.active)
+        if last_run is not None and last_run.outcome == RunState.RUNNING:
+            names.add(last_run.job_name)
+        return frozenset(names)
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -173,6 +196,18 @@ class ScheduleState(msgspec.Struct, kw_only=True):
             self.summary = self.recorded = self.last().summary(self.name)
             self.began = watermark.settled(self.open, self.summary.settled_us)
         return self.summary
+
+    def is_running(self, event: RunEvent) -> bool:
+        """Whether the run of the event is active, as far as we know."""
+        return self._state_of(event) is RunState.RUNNING
+
+    def has_run(self, event: RunEvent) -> bool:
+        """Whether the end of the event's run is remembered."""
+        return self._state_of(event) in ENDED
+
+    def _state_of(self, event: RunEvent) -> RunState | None:
+        wanted_by = event.job_name or event.run_uid
+        return summaries.state_of(self.runs(), event.slot_us, event.trigger, wanted_by)
 
 
 # -- a published status ------------------------------------------------------------------------
