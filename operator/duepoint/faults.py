@@ -36,6 +36,7 @@ class FaultPoint(enum.StrEnum):
     AFTER_ATTEMPT = enum.auto()
     BEFORE_SETTLEMENT = enum.auto()
     AFTER_SETTLEMENT = enum.auto()
+    BEFORE_EXTENSION = enum.auto()
 
     # -- the client of the queue -----------------------------------------------------------------
     AFTER_QUEUE_GREETING = enum.auto()

@@ -308,6 +308,7 @@ class Leases:
     async def _extend(self, settler: Settler) -> str | None:
         """Extend this claim; return the error, if there was one."""
         try:
+            await faults.reach(FaultPoint.BEFORE_EXTENSION)
             extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             settler.cut_off = True
