@@ -1,7 +1,6 @@
 """Ends claims: settles them, and delivers them with entries of users' streams.
 
-One settlement is one script call. In the usual case, in which it names every point of the claim and
-the claim still holds them all, the script looks at no point alone.
+One settlement is one script call, which reads the scores of many points by one command.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class Settlements:
         entries: Sequence[messages.StreamEntries] = (),
     ) -> scripting.ScriptCall:
         names = self.index.shard(claim.shard)
-        parts, named = _parts(claim, settlement)
+        parts = _parts(claim, settlement)
         call = self.index.call(
             "deliver" if entries else "settle",
             claim.shard,
@@ -160,13 +159,11 @@ class Settlements:
             number=settlement.number,
             **outcome_bounds(self.index.known_layout().shards),
         )
-        whole = _whole_lanes(claim, settlement, named)
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}
         lanes = [
             {
                 "lane": lane,
                 "key": key_of[lane],
-                "whole": whole.get(lane, 0),
                 "moved": [
                     (str(records.checked_due(due_us)), call.position(b"".join(members)))
                     for due_us, members in part.moved.items()
@@ -287,47 +284,20 @@ def _retried(
     }
 
 
-def _whole_lanes(
-    claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]
-) -> dict[str, int]:
-    """Return the lanes whose points are all named, with the number of their points.
-
-    Empty if the settlement names any other member, or an occurrence follows one, or the claim gets
-    further points.
-    """
-    if settlement.planned:
-        return {}
-    whole = {
-        lane: len(members) for lane, members in claim.by_lane.items() if named.issuperset(members)
-    }
-    sources = (each.source for each in settlement.occurrences)
-    return whole if sum(whole.values()) == len(named) and named.issuperset(sources) else {}
-
-
-def _parts(
-    claim: messages.Claim, settlement: messages.Settlement
-) -> tuple[dict[str, _LanePart], set[bytes]]:
-    """Return the settlement by lane (every lane of the claim), and the members it names."""
+def _parts(claim: messages.Claim, settlement: messages.Settlement) -> dict[str, _LanePart]:
+    """Return the settlement by lane, every lane of the claim."""
     parts = {lane: _LanePart() for lane in claim.by_lane}
-    began_with: set[bytes] = set()
-    if settlement.occurrences:
-        began_with = began_with.union(*claim.by_lane.values())
     buried = (letter.member for letter in settlement.dead if letter.member)
-    gone = dict.fromkeys((*settlement.finished, *buried))
-    named = set(gone)
     _rearm(claim, settlement.chains, parts)
-    named.update([member for member, _ in settlement.chains])
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
         due, record = str(records.checked_due(point.due_us)), records.pack(occurrence.record)
         part.occurrences += (occurrence.source, due, point.member, record)
-        if point.member in began_with:
-            named.add(point.member)
     for occurrence in settlement.planned:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
         part.planned += (point.member, records.pack(occurrence.record))
-    for member in gone:
+    for member in dict.fromkeys((*settlement.finished, *buried)):
         parts[claim.lanes[member[:_ID_LENGTH]]].finished.append(member)
-    return parts, named
+    return parts

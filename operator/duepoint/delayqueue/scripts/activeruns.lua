@@ -12,7 +12,7 @@
         stays), due (us)
   Reply {changed (0 or 1), now (us), history, held (0 or 1), {run, value, ...}, {member, score, ...}}
 ]]
--- keys meta heads claims leases occ occrec wake lane active
+-- keys meta heads claims occ occrec wake lane active
 -- include shard
 -- include wake
 -- include occurrences
@@ -41,7 +41,6 @@ local function put_aside()
   if args.record then
     redis.call('HSET', OCCREC, queued, ARGV[args.record])
   end
-  redis.call('HSET', LEASES, ARGV[args.id] .. ':x', 1)
 end
 
 local function change()

@@ -123,8 +123,6 @@ local function taken_over(expired)
   end
   if seen == held or with_due == 0 then
     drop_claim(expired)
-  else
-    redis.call('HSET', LEASES, expired .. ':x', 1)
   end
   if with_due == 0 then
     return nil

@@ -9,9 +9,8 @@
 
   KEYS  then the lanes of the claim, buckets, logs, and streams, each followed by its state
   ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
-        lanes {{lane, key, whole, moved, finished, occurrences}}: key a position in KEYS; whole: how many points of
-          the lane the claim began with, if all of them are named, and no others anywhere, otherwise 0; moved {{due,
-          position}}: chains of one due, their members one behind the other in one value; finished {from, to} of members;
+        lanes {{lane, key, moved, finished, occurrences}}: key a position in KEYS; moved {{due, position}}: chains of one
+          due, their members one behind the other in one value; finished {from, to} of members;
           occurrences {from, to} of source, due, member, record: stored if the claim holds the source, a named member
         planned {{key, from, to}} (absent: none): member, record of slots of chains that move on. They are stored under the
           claim if it holds their chain
@@ -59,7 +58,7 @@ if not token then
   end
   return { 'lost' }
 end
-local state, planned = redis.call('HMGET', LEASES, id .. ':q', id .. ':x'), args.planned or {}
+local last, planned = redis.call('HGET', LEASES, id .. ':q'), args.planned or {}
 
 local function count_held()
   local held = 0
@@ -81,7 +80,7 @@ local function slots_not_held()
   return slots
 end
 
-if state[1] and args.number <= tonumber(state[1]) then
+if last and args.number <= tonumber(last) then
   return { 'settled', 0, count_held(), {}, {}, slots_not_held() }
 end
 
@@ -91,23 +90,7 @@ local function is_named(lane)
   return #lane.moved > 0 or lane.finished[2] >= lane.finished[1] or lane.occurrences[2] >= lane.occurrences[1]
 end
 
--- Counts the named points, if each lane with any of them still holds all that it began with; otherwise 0.
-local function count_whole_lanes()
-  local count = 0
-  for _, lane in ipairs(args.lanes) do
-    if is_named(lane) then
-      if lane.whole == 0 or redis.call('ZCOUNT', KEYS[lane.key], band, band) ~= lane.whole then
-        return 0
-      end
-      count = count + lane.whole
-    end
-  end
-  return count
-end
-
--- Whether the claim holds every named member: then none needs to be looked up.
-local applied = state[2] and 0 or count_whole_lanes()
-local named_held, held, missing = applied > 0, {}, {}
+local applied, held, missing = 0, {}, {}
 
 -- Splits one value of concatenated chain members.
 local function joined_chains(value)
@@ -130,22 +113,16 @@ local function look_at(lane_key, members)
   end
 end
 
-if not named_held then
-  for _, lane in ipairs(args.lanes) do
-    local sources = {}
-    for i = lane.occurrences[1], lane.occurrences[2], 4 do
-      sources[#sources + 1] = ARGV[i]
-    end
-    for _, move in ipairs(lane.moved) do
-      look_at(KEYS[lane.key], joined_chains(ARGV[move[2]]))
-    end
-    look_at(KEYS[lane.key], { unpack(ARGV, lane.finished[1], lane.finished[2]) })
-    look_at(KEYS[lane.key], sources)
+for _, lane in ipairs(args.lanes) do
+  local sources = {}
+  for i = lane.occurrences[1], lane.occurrences[2], 4 do
+    sources[#sources + 1] = ARGV[i]
   end
-end
-
-local function is_held(member)
-  return named_held or held[member]
+  for _, move in ipairs(lane.moved) do
+    look_at(KEYS[lane.key], joined_chains(ARGV[move[2]]))
+  end
+  look_at(KEYS[lane.key], { unpack(ARGV, lane.finished[1], lane.finished[2]) })
+  look_at(KEYS[lane.key], sources)
 end
 
 -- Whether an edit of the timing removed this chain while its slot was in flight: a started slot is retried all the same.
@@ -194,7 +171,7 @@ end
 local function add_followers(lane)
   for i = lane.occurrences[1], lane.occurrences[2], 4 do
     local source, due, member, record = unpack(ARGV, i, i + 3)
-    local may_follow = is_held(source) or was_edited_away(source, member)
+    local may_follow = held[source] or was_edited_away(source, member)
     if may_follow and source == member then
       redis.call('ZADD', KEYS[lane.key], 'XX', due, member)
       redis.call('ZADD', OCC, 0, member)
@@ -212,7 +189,7 @@ local function write_moved(lane_key, moved)
     local due, joined = move[1], ARGV[move[2]]
     for first = 1, #joined, CHAIN_LENGTH do
       local member = sub(joined, first, first + CHAIN_LENGTH - 1)
-      if named_held or held[member] then
+      if held[member] then
         pairs[count + 1], pairs[count + 2] = due, member
         count = count + 2
       end
@@ -228,30 +205,29 @@ end
 local is_any_planned = false
 for _, part in ipairs(planned) do
   for i = part[2], part[3], 2 do
-    if is_held(string.sub(ARGV[i], 1, CHAIN_LENGTH)) then
+    if held[string.sub(ARGV[i], 1, CHAIN_LENGTH)] then
       is_any_planned = add_occurrence(KEYS[part[1]], band, ARGV[i], ARGV[i + 1]) or is_any_planned
     end
   end
-  redis.call('HSET', LEASES, id .. ':x', 1)
 end
 for _, lane in ipairs(args.lanes) do
   write_moved(KEYS[lane.key], lane.moved)
 end
 for _, letter in ipairs(args.dead) do
   local member = letter[1] > 0 and ARGV[letter[1]] or ''
-  if member == '' or is_held(member) then
+  if member == '' or held[member] then
     add_to_log(LOGS, letter[4], { 'member', member, unpack(ARGV, letter[2], letter[3]) })
   end
 end
 for _, counted in ipairs(args.counted) do
   local bucket, schedule = KEYS[counted[1]], ARGV[counted[2]]
-  local record = is_held(ARGV[counted[3]]) and counting_record(bucket, schedule)
+  local record = held[ARGV[counted[3]]] and counting_record(bucket, schedule)
   if record then
     redis.call('HSET', bucket, schedule, with_started(record, started_of(record) + 1))
   end
 end
 for _, ended in ipairs(args.ended) do
-  if is_held(ARGV[ended[3]]) then
+  if held[ARGV[ended[3]]] then
     complete(KEYS[ended[1]], ARGV[ended[2]], ARGV[ended[3]])
   end
 end
@@ -261,16 +237,14 @@ end
 for _, lane in ipairs(args.lanes) do
   local gone, occurrences, lane_key = {}, {}, KEYS[lane.key]
   for i = lane.finished[1], lane.finished[2] do
-    if is_held(ARGV[i]) then
+    if held[ARGV[i]] then
       gone[#gone + 1] = ARGV[i]
       if #ARGV[i] > CHAIN_LENGTH then
         occurrences[#occurrences + 1] = ARGV[i]
       end
     end
   end
-  if #gone > 0 and named_held then
-    redis.call('ZREMRANGEBYSCORE', lane_key, band, band)
-  elseif #gone > 0 then
+  if #gone > 0 then
     redis.call('ZREM', lane_key, unpack(gone))
   end
   if #occurrences > 0 then
@@ -286,7 +260,7 @@ local function leaving_of(value, are_chains)
   local ids, chains, length = {}, {}, are_chains and CHAIN_LENGTH or ID_LENGTH
   for first = 1, #value, length do
     local member = string.sub(value, first, first + length - 1)
-    if not are_chains or is_held(member) then
+    if not are_chains or held[member] then
       ids[#ids + 1], chains[#chains + 1] = string.sub(member, 1, ID_LENGTH), member
     end
   end
