@@ -118,7 +118,9 @@ class FakeKubernetes(localapi.LocalApi):
 
     def compact(self) -> None:
         """Forget the past: a watch from an earlier version is Gone."""
-        self._store.forget_changes()
+        self._store.oldest = self._store.version
+        self._store._log.clear()
+        self._store._changed.set()
 
     def _set_job_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         key = ("jobs", namespace, name)

@@ -17,7 +17,7 @@ import pytest
 from duepoint import tlsrules
 from duepoint.controller.watching import kopfthread
 from duepoint.delayqueue.wire import connecting
-from duepoint.kube import api, credentials, port
+from duepoint.kube import api, credentials
 from tests.support import (
     certificates,
     receiver,
@@ -109,13 +109,12 @@ def a_login(hears, **changes):
     return credentials.Credentials(found)
 
 
-@pytest.mark.parametrize("purpose", port.Purpose)
-async def test_a_cluster_of_an_old_authority_is_talked_to(tmp_path, purpose):
+async def test_a_cluster_of_an_old_authority_is_talked_to(tmp_path):
     async with (
         a_server(tmp_path) as hears,
         api.ApiSession(a_login(hears), component="test") as session,
     ):
-        assert await session.request("GET", "/version", purpose=purpose) == b"{}"
+        assert await session.request("GET", "/version") == b"{}"
 
 
 async def test_kopf_talks_to_a_cluster_of_an_old_authority(tmp_path):

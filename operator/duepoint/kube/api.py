@@ -87,7 +87,6 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         content_type: str = port.JSON,
         accept: str = port.JSON,
         timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-        purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:
         """See ``port.Api.request``."""
         answer = await self._send_patiently(
@@ -99,7 +98,6 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 content_type=content_type,
                 accept=accept,
                 deadline=_now() + timeout_seconds,
-                purpose=purpose,
             )
         )
         return answer.body
@@ -129,7 +127,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 # Up to a quarter more, so that requests that waited together come back apart.
                 seconds = (error.retry_after_seconds or 1.0) * (1 + _random.random() / 4)
                 self._held_until = max(self._held_until, _now() + seconds)
-                if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
+                if self._held_until >= call.deadline or call.is_of_lease:
                     raise
 
     async def _exchange(self, call: transport.ApiRequest) -> httpclient.Response:
@@ -168,7 +166,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             return False
 
     async def _wait_out_hold(self, call: transport.ApiRequest) -> None:
-        if call.purpose is port.Purpose.LEASE:
+        if call.is_of_lease:
             return
         left = self._held_until - _now()
         if left <= 0:

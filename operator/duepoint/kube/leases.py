@@ -88,9 +88,7 @@ class KubeLease:
         none_for: tuple[type[errors.ApiError], ...],
     ) -> Lease | None:
         try:
-            answer = await self._api.request(
-                verb, path, body, timeout_seconds=TIMEOUT_SECONDS, purpose=port.Purpose.LEASE
-            )
+            answer = await self._api.request(verb, path, body, timeout_seconds=TIMEOUT_SECONDS)
             lease = _lease(answer)
         except errors.ApiError as trouble:
             if not isinstance(trouble, none_for):

@@ -32,13 +32,6 @@ REQUEST_TIMEOUT_SECONDS = 15.0
 PAGE_LIMIT = 500
 
 
-class Purpose(enum.Enum):
-    """What a request is for: each has connections of its own, so that none starves another."""
-
-    REQUEST = "request"
-    LEASE = "lease"
-
-
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
     """``metav1.OwnerReference``."""
 
@@ -123,7 +116,6 @@ class Api(Protocol):
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-        purpose: Purpose = Purpose.REQUEST,
     ) -> bytes:
         """Send a request and return the body of its 2xx answer.
 
@@ -135,7 +127,6 @@ class Api(Protocol):
             content_type: the type of the body.
             accept: the form of the answer; a server may fall back to the whole object as JSON.
             timeout_seconds: the timeout, including repeats after 401 and 429.
-            purpose: which connections to use.
         """
         ...
 

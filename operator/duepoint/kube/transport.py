@@ -55,12 +55,16 @@ class ApiRequest:
     query: Mapping[str, str] | None = None
     content_type: str = port.JSON
     accept: str = port.JSON
-    purpose: port.Purpose = port.Purpose.REQUEST
     most_bytes: int | None = None
 
     @property
     def attempt(self) -> str:
         return f"{self.verb} {self.path}"
+
+    @property
+    def is_of_lease(self) -> bool:
+        """Whether it must not wait behind others: the leader would lose its Lease."""
+        return port.resource_of(self.path) == "leases"
 
 
 class Transport:
@@ -98,7 +102,7 @@ class Transport:
             target += "?" + urllib.parse.urlencode(request.query)
         if " " in target:
             raise ValueError("the path holds a blank")
-        pool = self._lease if request.purpose is port.Purpose.LEASE else self._requests
+        pool = self._lease if request.is_of_lease else self._requests
         return await pool.send(
             httpclient.Call(
                 endpoint=self._endpoint,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from duepoint.kube import api, credentials, errors, port, schedules, transport
+from duepoint.kube import api, credentials, errors, schedules, transport
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 from tests.support.waiting import LONGEST_SECONDS
 
 PATH = "/apis/batch/v1/namespaces/a/jobs"
 SCHEDULES = schedules.collection()
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
 
 
 def a_session(server: Server, access: credentials.Credentials | None = None) -> api.ApiSession:
@@ -63,7 +64,7 @@ async def test_the_lease_is_never_held_back():
     ):
         with pytest.raises(errors.Throttled):
             await session.request("GET", PATH, timeout_seconds=1)
-        await session.request("GET", PATH, timeout_seconds=1, purpose=port.Purpose.LEASE)
+        await session.request("GET", LEASE, timeout_seconds=1)
         assert len(server.requests) == 2
 
 

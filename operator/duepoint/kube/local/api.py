@@ -95,12 +95,6 @@ class LocalStore:
             if any(owner.get("uid") == uid for owner in owners):
                 yield key
 
-    def forget_changes(self) -> None:
-        """Empty the log: a watch from an earlier version is Gone."""
-        self.oldest = self.version
-        self._log.clear()
-        self._changed.set()
-
     async def changes_after(self, version: int) -> AsyncIterator[Change]:
         """Yield every change after this one, for ever; ends if the log begins later."""
         while version >= self.oldest:
@@ -168,10 +162,9 @@ class LocalApi:
         content_type: str = port.JSON,
         accept: str = port.JSON,
         timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-        purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:
         """See ``port.Api.request``."""
-        del timeout_seconds, purpose
+        del timeout_seconds
         await asyncio.sleep(0)  # let other tasks run, as a network would
         target = documents.parse(verb, path)
         answer = self._answer(verb, target, _document(body), dict(query or {}), content_type)
