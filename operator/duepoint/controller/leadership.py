@@ -136,7 +136,6 @@ class TermServices:
             term,
             states=self.states,
             records={uid: [record for _, record in listed] for uid, listed in records.items()},
-            is_arming=lambda: not self.resync.listed.is_set(),
         )
         self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)
         self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)

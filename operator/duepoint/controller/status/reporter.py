@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -45,7 +45,6 @@ class Reporter:
     Args:
         states: the states; only this service changes them.
         records: the records in the ledger when the term began, by uid.
-        is_arming: whether a takeover is still listing all objects; until then nothing is written.
     """
 
     def __init__(
@@ -54,13 +53,12 @@ class Reporter:
         *,
         states: ScheduleStates,
         records: Mapping[str, Iterable[bytes]],
-        is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.states = states
         self._records = records
         self._term = term
         self._mark = published.mark(term.installation)
-        self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
+        self._writer = StatusWriter(term, source=self, part="status")
         #: The summary that each status in flight was rendered from.
         self._rendered: dict[str, summaries.Summary] = {}
 

@@ -31,8 +31,6 @@ STALENESS_SECONDS = 2.0
 STEADY_SECONDS = 10.0
 #: A status written this soon after writing was allowed again counts as having waited for that.
 _WAITED_SECONDS = 0.5
-#: How often to check whether the list of all objects is done, so that writes may begin.
-_ARMING_SECONDS = 0.25
 _PARALLEL_WRITES = 8
 _MOST_RETRY_SECONDS = 60.0
 #: Degrees of urgency: the first waits for its turn, the last skips the rate limit.
@@ -91,8 +89,6 @@ class StatusWriter:
 
     Args:
         part: the part of the health that is unwell while statuses cannot be written.
-        is_arming: whether a takeover is still listing all objects; until then nothing is written.
-            With 100,000 objects, a write costs the API server as much time as a page of the list.
         on_refused: called after a refusal; may adopt the published status. May raise ApiError.
     """
 
@@ -102,13 +98,11 @@ class StatusWriter:
         *,
         source: StatusSource,
         part: str,
-        is_arming: Callable[[], bool] = lambda: False,
         on_refused: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._term = term
         self._source = source
         self._part = part
-        self._is_arming = is_arming
         self._on_refused = on_refused
         self._pending: dict[str, _Pending] = {}
         self._tasks: WorkQueue[str] = WorkQueue(
@@ -168,8 +162,8 @@ class StatusWriter:
 
     async def _handle(self, uid: str) -> float | None:
         """Write one status in its turn; return seconds until the next look, None = no look."""
-        while self._is_arming():
-            await self._term.clock.sleep(_ARMING_SECONDS)
+        # With 100,000 objects, a write costs the API server as much time as a page of their list.
+        await self._term.services.resync.listed.wait()
         pending = self._pending_of(uid)
         if pending.urgency != _UNLIMITED:
             await self._term.take_write(pending.changed_at)
