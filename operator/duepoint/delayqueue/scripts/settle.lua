@@ -90,14 +90,14 @@ local function is_named(lane)
   return #lane.moved > 0 or lane.finished[2] >= lane.finished[1] or lane.occurrences[2] >= lane.occurrences[1]
 end
 
-local applied, held, missing = 0, {}, {}
+local applied, held, missing, chains_of = 0, {}, {}, {}
 
--- Splits one value of concatenated chain members.
-local function joined_chains(value)
+-- Splits one value of concatenated chain members, or ids.
+local function split(value, length)
   local members, count, sub = {}, 0, string.sub
-  for first = 1, #value, CHAIN_LENGTH do
+  for first = 1, #value, length do
     count = count + 1
-    members[count] = sub(value, first, first + CHAIN_LENGTH - 1)
+    members[count] = sub(value, first, first + length - 1)
   end
   return members
 end
@@ -119,7 +119,8 @@ for _, lane in ipairs(args.lanes) do
     sources[#sources + 1] = ARGV[i]
   end
   for _, move in ipairs(lane.moved) do
-    look_at(KEYS[lane.key], joined_chains(ARGV[move[2]]))
+    chains_of[move] = split(ARGV[move[2]], CHAIN_LENGTH)
+    look_at(KEYS[lane.key], chains_of[move])
   end
   look_at(KEYS[lane.key], { unpack(ARGV, lane.finished[1], lane.finished[2]) })
   look_at(KEYS[lane.key], sources)
@@ -184,13 +185,11 @@ end
 
 -- Writes the new dues of held chains, which come grouped by due.
 local function write_moved(lane_key, moved)
-  local pairs, count, sub = {}, 0, string.sub
+  local pairs, count = {}, 0
   for _, move in ipairs(moved) do
-    local due, joined = move[1], ARGV[move[2]]
-    for first = 1, #joined, CHAIN_LENGTH do
-      local member = sub(joined, first, first + CHAIN_LENGTH - 1)
+    for _, member in ipairs(chains_of[move]) do
       if held[member] then
-        pairs[count + 1], pairs[count + 2] = due, member
+        pairs[count + 1], pairs[count + 2] = move[1], member
         count = count + 2
       end
     end
@@ -257,9 +256,8 @@ end
 
 -- Returns those of these chains that are held, or all of these ids.
 local function leaving_of(value, are_chains)
-  local ids, chains, length = {}, {}, are_chains and CHAIN_LENGTH or ID_LENGTH
-  for first = 1, #value, length do
-    local member = string.sub(value, first, first + length - 1)
+  local ids, chains = {}, {}
+  for _, member in ipairs(split(value, are_chains and CHAIN_LENGTH or ID_LENGTH)) do
     if not are_chains or held[member] then
       ids[#ids + 1], chains[#chains + 1] = string.sub(member, 1, ID_LENGTH), member
     end
