@@ -30,14 +30,12 @@ class RunVerdict:
     """The standing of a ScheduleRun.
 
     Attributes:
-        conditions: the status conditions.
-        message: the same in a sentence.
+        conditions: the status conditions, all with the same message.
         has_ended: whether no run of it will start or end any more.
         is_cut_off: whether its Schedule's deletion ended it, perhaps long after its last run.
     """
 
     conditions: tuple[Condition, ...]
-    message: str
     has_ended: bool = False
     is_cut_off: bool = False
 
@@ -142,8 +140,8 @@ def read(status: Mapping[str, Any]) -> PublishedRunStatus:
 
 
 def waiting(reason: Reason, message: str) -> RunVerdict:
-    """Return the verdict on a ScheduleRun that waits for something missing."""
-    return RunVerdict(conditions=conditions.reconciling(reason, message), message=message)
+    """Return the verdict on a ScheduleRun that goes on, or waits for something missing."""
+    return RunVerdict(conditions=conditions.reconciling(reason, message))
 
 
 def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
@@ -152,9 +150,7 @@ def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
         f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
         f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
     )
-    return RunVerdict(
-        conditions=conditions.reconciling(Reason.SCHEDULE_NOT_FOUND, said), message=said
-    )
+    return waiting(Reason.SCHEDULE_NOT_FOUND, said)
 
 
 def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> RunVerdict:
@@ -185,7 +181,7 @@ def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
         said += f"; waiting: {course.waits_for}"
     said += _newest_failure(course)
     reason = Reason.RETRYING if retried and not running else Reason.RUNNING
-    return RunVerdict(conditions=conditions.reconciling(reason, said), message=said)
+    return waiting(reason, said)
 
 
 def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
@@ -206,7 +202,7 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
         *conditions.ready(Reason.COMPLETED, said),
         _condition(ConditionType.COMPLETE, Reason.COMPLETED, said),
     )
-    return RunVerdict(conditions=listed, message=said, has_ended=True)
+    return RunVerdict(conditions=listed, has_ended=True)
 
 
 def failed(reason: Reason, said: str) -> RunVerdict:
@@ -215,7 +211,7 @@ def failed(reason: Reason, said: str) -> RunVerdict:
         *conditions.stalled(reason, said),
         _condition(ConditionType.FAILED, reason, said),
     )
-    return RunVerdict(conditions=listed, message=said, has_ended=True)
+    return RunVerdict(conditions=listed, has_ended=True)
 
 
 def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
@@ -260,7 +256,7 @@ def rendered(
             now=texts.instant(now_us - now_us % 1_000_000),
             previous=before,
         ),
-        "message": verdict.message[: conditions.MESSAGE_LIMIT],
+        "message": verdict.conditions[0].message[: conditions.MESSAGE_LIMIT],
     }
     if schedule_uid:
         status["scheduleUid"] = schedule_uid
