@@ -71,7 +71,7 @@ def every_make_target() -> list[str]:
     ("names", "most"),
     [
         (every_command, 35),
-        (every_option, 56),
+        (every_option, 52),
         (every_setting, 30),
         (every_value, 97),
         (every_metric, 30),
