@@ -18,7 +18,6 @@ write it with a JSON Patch that tests uid and version, so that no other finalize
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import secrets
 from collections.abc import Mapping
@@ -294,47 +293,31 @@ async def read_set(
     return await port.find(api, set_collection(namespace), ScheduleSet, name, not_before=not_before)
 
 
-class Held(enum.Enum):
-    """The result of a change of the finalizer."""
+async def hold_set(api: port.Api, item: ScheduleSet, *, is_held: bool = True) -> bool:
+    """Add our finalizer to the object, or remove it with ``is_held`` False.
 
-    DONE = "done"
-    #: The object has changed meanwhile: read it again.
-    STALE = "stale"
-    GONE = "gone"
-
-
-async def hold_set(api: port.Api, item: ScheduleSet) -> Held:
-    """Add our finalizer to the object; raises errors.Unavailable and errors.Forbidden."""
-    if item.is_held:
-        return Held.DONE
-    return await _write_finalizers(api, item, (*(item.metadata.finalizers or ()), FINALIZER))
-
-
-async def release_set(api: port.Api, item: ScheduleSet) -> Held:
-    """Remove our finalizer from the object; raises errors.Unavailable and errors.Forbidden."""
-    if not item.is_held:
-        return Held.DONE
-    left = tuple(each for each in item.metadata.finalizers or () if each != FINALIZER)
-    return await _write_finalizers(api, item, left)
-
-
-async def _write_finalizers(api: port.Api, item: ScheduleSet, finalizers: tuple[str, ...]) -> Held:
+    Return whether that is done; False: the object has changed meanwhile, so read it again. One that
+    is gone holds nothing. Raises errors.Unavailable and errors.Forbidden.
+    """
+    if item.is_held is is_held:
+        return True
     metadata = item.metadata
     url = path(metadata.namespace, metadata.name, plural=SET_PLURAL)
+    others = [each for each in metadata.finalizers or () if each != FINALIZER]
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version},
-        {"op": "add", "path": "/metadata/finalizers", "value": list(finalizers)},
+        {"op": "add", "path": "/metadata/finalizers", "value": others + [FINALIZER] * is_held},
     ]
     try:
         await api.request(
             "PATCH", url, patch, content_type=port.JSON_PATCH, accept=port.JSON_METADATA
         )
     except errors.NotFound:
-        return Held.GONE
+        return not is_held
     except (errors.Conflict, errors.Invalid):  # a failed test of a patch is a 422
-        return Held.STALE
-    return Held.DONE
+        return False
+    return True
 
 
 # -- the spec of a Schedule ------------------------------------------------------------------------

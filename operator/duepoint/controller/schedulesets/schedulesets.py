@@ -230,7 +230,7 @@ class ScheduleSets:
             if seen.deleted:
                 await self._begin_deletion(state, seen)
                 return None
-            if await schedules.hold_set(self._term.api, item) is not schedules.Held.DONE:
+            if not await schedules.hold_set(self._term.api, item):
                 state.is_unread = True
                 return _STALE_SECONDS
         await self._ask_durability()
@@ -362,8 +362,8 @@ class ScheduleSets:
         found = None if item is None else observed.of_object(item)
         is_going = found is not None and found.uid == uid and found.deleted
         if item is not None and is_going:
-            held = await schedules.release_set(self._term.api, item)
-            if held is schedules.Held.STALE:
+            is_released = await schedules.hold_set(self._term.api, item, is_held=False)
+            if not is_released:
                 return _STALE_SECONDS
         self._states.pop(uid, None)
         self._removed.discard(uid)
