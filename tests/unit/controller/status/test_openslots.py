@@ -39,7 +39,7 @@ async def a_worker(world: World, target: RecordingTarget):
         world.queue,
         Firer(
             queue=world.queue,
-            targets={"webhook": target, "job": target},
+            targets=dict.fromkeys(("webhook", "job", "stream", "kafka"), target),
             streams=target,
             clock=world.clock,
             places=16,
