@@ -8,17 +8,19 @@ are no redirects, cookies, compression or uploads, because neither webhooks nor 
 them.
 
 Idle connections are kept for a while and then closed; the one used last serves next. A server may
-close an idle connection just before the pool uses it. So a request over a kept connection that is
-cut at once, before a byte of an answer, is sent once more over a new one: whatever we send names
-its object or its slot, so the other side recognises a repetition. ``Open`` decides which servers
-may be connected to. If the number of open connections is limited, further requests wait in order.
+close an idle connection just before the pool uses it. So a request over a kept connection is sent
+over a new one if its server has acknowledged no byte of it. A request that may have been read is
+not repeated. ``Open`` decides which servers may be connected to. If the number of open connections
+is limited, further requests wait in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
@@ -42,9 +44,8 @@ MOST_INTERIM = 32
 
 _SWITCHING_PROTOCOLS = 101
 _FRAMED_BY = ("content-length", "transfer-encoding")
-#: If the server had already closed the connection, the cut shows within this time. A request that
-#: is cut later is not repeated: the server has had time to begin.
-_STALE_SECONDS = 1.0
+#: Format and offset of ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``.
+_BYTES_ACKED, _ACKED_OFFSET = struct.Struct("=Q"), 120
 #: Most idle connections of a pool; further ones are closed after their answer.
 _MOST_IDLE = 1024
 
@@ -274,7 +275,8 @@ class Connection(asyncio.Protocol):
     """One connection, for one request at a time.
 
     Attributes:
-        was_heard: whether anything arrived since the last request was sent.
+        was_taken: whether a byte of the last request may have reached the server before it closed
+            the connection. False only if the server's kernel has acknowledged none.
         idle_since: when the pool put the connection aside, by the loop's clock.
     """
 
@@ -283,7 +285,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = ResponseParser()
         self._pending: asyncio.Future[Response] | None = None
-        self.was_heard = False
+        self.was_taken = True
+        self._acknowledged: int | None = None
         self.idle_since = 0.0
 
     @property
@@ -297,9 +300,9 @@ class Connection(asyncio.Protocol):
         Raises:
             Cut, NotHttp, TooLarge, TimeoutError: there was none. ``abort`` the connection then.
         """
-        self.was_heard = False
         if self._transport is None:
             raise Cut("the connection was closed")
+        self._acknowledged, self.was_taken = _acknowledged(self._transport), True
         self._parser = ResponseParser(rule)
         self._pending = self._loop.create_future()
         timer = self._loop.call_at(deadline, self._expire)
@@ -321,7 +324,6 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self.was_heard = True
         if self._pending is None or self._pending.done():  # unsolicited data
             self.abort()
             return
@@ -333,10 +335,18 @@ class Connection(asyncio.Protocol):
         if response is not None:
             self._pending.set_result(response)
 
+    def eof_received(self) -> None:
+        self._note_taken()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._note_taken()
         self._transport = None
         response = self._parser.end() if exc is None else self._parser.partial()
         self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
+
+    def _note_taken(self) -> None:
+        if self.was_taken and self._acknowledged is not None and self._transport is not None:
+            self.was_taken = _acknowledged(self._transport) != self._acknowledged
 
     def _expire(self) -> None:
         self._settle(self._parser.partial(), TimeoutError())
@@ -349,6 +359,19 @@ class Connection(asyncio.Protocol):
             self._pending.set_result(response)
         else:
             self._pending.set_exception(error)
+
+
+def _acknowledged(transport: asyncio.Transport) -> int | None:
+    """Return how many bytes the peer's kernel has acknowledged; None if ours does not tell."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or not hasattr(socket, "TCP_INFO"):
+        return None
+    size = _ACKED_OFFSET + _BYTES_ACKED.size
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        return int(_BYTES_ACKED.unpack_from(info, _ACKED_OFFSET)[0])
+    except (OSError, struct.error):
+        return None
 
 
 # -- the pool --------------------------------------------------------------------------------------
@@ -448,13 +471,12 @@ class Pool:
         if self._turns is not None:
             await self._take_turn(self._turns, call.connect_by)
         try:
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
-            if (kept := self._kept(call.endpoint, begun)) is not None:
+            now = asyncio.get_running_loop().time()
+            if (kept := self._kept(call.endpoint, now)) is not None:
                 try:
                     return await self._exchange(kept, call)
                 except Cut:
-                    if kept.was_heard or loop.time() - begun >= _STALE_SECONDS:
+                    if kept.was_taken:
                         raise
             return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
         finally:
