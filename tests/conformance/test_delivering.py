@@ -50,7 +50,7 @@ async def test_the_entry_is_there_and_its_point_is_settled(harness):
     await harness.arm()
     claim = await harness.claim_one()
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed.done
+    assert handed == frozenset()
     assert await ids_in(harness) == [claim.points[0].member.hex()]
     assert await harness.outcomes() == [b"told"]
     total = await harness.total()
@@ -70,14 +70,14 @@ async def test_asked_twice_it_appends_once(harness):
             namespace="default", name="ticks", max_length=9, names=("id", "trigger"),
             members=[first.member], values=[("a", "Schedule")],
         )  # fmt: skip
-        assert (await harness.queue.settlements.deliver(claim, part, of_one)).done
-        assert (await harness.queue.settlements.deliver(claim, part, of_one)).done
+        assert await harness.queue.settlements.deliver(claim, part, of_one) == frozenset()
+        assert await harness.queue.settlements.deliver(claim, part, of_one) == frozenset()
         assert await ids_in(harness) == ["a"]
         return
     settlement = a_settlement(claim)
-    assert (await harness.queue.settlements.deliver(claim, settlement, entries(claim))).done
+    assert await harness.queue.settlements.deliver(claim, settlement, entries(claim)) == frozenset()
     again = await harness.queue.settlements.deliver(claim, settlement, entries(claim))
-    assert again == messages.DeliveryResult(done=False, lost=True)  # it ended with the first one
+    assert again is None  # it ended with the first one
     assert len(await ids_in(harness)) == 1
     assert await harness.outcomes() == [b"told"]
 
@@ -90,9 +90,11 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     handed = await harness.queue.settlements.deliver(
         late, a_settlement(late, outcomes=b"late"), entries(late)
     )
-    assert handed == messages.DeliveryResult(done=False, lost=True)
+    assert handed is None
     assert await ids_in(harness) == []
-    assert (await harness.queue.settlements.deliver(now, a_settlement(now), entries(now))).done
+    assert (
+        await harness.queue.settlements.deliver(now, a_settlement(now), entries(now)) == frozenset()
+    )
     assert await harness.outcomes() == [b"told"]
     assert len(await ids_in(harness)) == 1
 
@@ -111,7 +113,7 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH
     )
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed == messages.DeliveryResult(done=False, not_held=frozenset({gone.member}))
+    assert handed == frozenset({gone.member})
     assert await ids_in(harness) == []
     assert await harness.outcomes() == []
     rest = messages.Settlement(
@@ -122,7 +124,7 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         namespace="default", name="ticks", max_length=9, names=kept.names, same=kept.same,
         members=kept.members[1:], values=kept.values[1:],
     )  # fmt: skip
-    assert (await harness.queue.settlements.deliver(claim, rest, kept)).done
+    assert await harness.queue.settlements.deliver(claim, rest, kept) == frozenset()
     assert len(await ids_in(harness)) == len(claim.points) - 1
     left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
     assert left[claim.shard] == 0
@@ -138,7 +140,7 @@ async def test_an_occurrence_ends_with_its_entry(harness):
     again = await harness.claim_one()
     assert [point.kind for point in again.points] == [points.PointKind.RETRY]
     done = messages.Settlement(finished=(again.points[0].member,))
-    assert (await harness.queue.settlements.deliver(again, done, entries(again))).done
+    assert await harness.queue.settlements.deliver(again, done, entries(again)) == frozenset()
     assert (await harness.total()).points == 1  # the chain
 
 
@@ -160,9 +162,9 @@ async def two_streams(harness):
 
 async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
     claim, groups = await two_streams(harness)
-    assert await harness.queue.settlements.deliver(
-        claim, a_settlement(claim), *groups
-    ) == messages.DeliveryResult(done=True)
+    assert (
+        await harness.queue.settlements.deliver(claim, a_settlement(claim), *groups) == frozenset()
+    )
     first, *others = [point.member.hex() for point in claim.points]
     assert await ids_in(harness, "ticks") == [first]
     assert await ids_in(harness, "tocks") == others

@@ -381,22 +381,6 @@ class StreamEntries:
     same: Sequence[bytes | str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryResult:
-    """The result of appending entries with their settlement: both or neither.
-
-    Attributes:
-        done: they are written, now or by an earlier call under this number.
-        not_held: if not done, the members that the claim does not hold.
-        lost: the claim is gone: its lease ended, or this very settlement ended it and its reply was
-            lost. Otherwise members that are not held were removed from the queue, undelivered.
-    """
-
-    done: bool
-    not_held: frozenset[bytes] = frozenset()
-    lost: bool = False
-
-
 # -- layout and membership ------------------------------------------------------------------
 
 

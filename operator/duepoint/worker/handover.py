@@ -86,7 +86,7 @@ class Handover:
             )
             ending = self._results.settlement(settler, attempt, firing, answer, now_us)
             handed = await settler.hand_over([entries], [ending])
-            if handed is None or isinstance(handed, messages.DeliveryResult):
+            if handed is None or isinstance(handed, frozenset):
                 return self._handed(settler, attempt, firing, answer, handed)
             answer = _answer_of(handed)
         targets.count(firing.namespace, firing.action, answer)
@@ -98,12 +98,12 @@ class Handover:
         attempt: Attempt,
         firing: targets.Firing,
         answer: outcomes.Delivered,
-        handed: messages.DeliveryResult | None,
+        not_held: frozenset[bytes] | None,
     ) -> Settlement:
         """Count an entry that was appended; return what is left to settle."""
-        if handed is None or handed.lost:
+        if not_held is None:
             settler.lost = True
-        elif handed.done:
+        elif not not_held:
             targets.count(firing.namespace, firing.action, answer)
             targets.count_result(firing.namespace, firing.action.target, run.RunState.SUCCEEDED)
             self._results.observe(attempt, answer)
@@ -122,10 +122,10 @@ class Handover:
             )
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
                 return batches
-            if handed is None or handed.lost:
+            if handed is None:
                 settler.lost = True
                 break
-            if handed.done:
+            if not handed:
                 now_us = settler.now_us()
                 for batch in batches:
                     _count(batch, now_us)
@@ -169,11 +169,11 @@ class Handover:
             return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
 
 
-def _still_held(batches: Sequence[Batch], handed: messages.DeliveryResult) -> list[Batch]:
+def _still_held(batches: Sequence[Batch], not_held: frozenset[bytes]) -> list[Batch]:
     """Return the batches without the points that were removed from the queue meanwhile."""
     left = []
     for batch in batches:
-        rows = [row for row, one in enumerate(batch.members) if one not in handed.not_held]
+        rows = [row for row, one in enumerate(batch.members) if one not in not_held]
         if rows:
             left.append(batch.pick(rows))
     return left

@@ -29,8 +29,8 @@ from duepoint.worker.plan import Attempt
 
 _AnswerT = TypeVar("_AnswerT")
 
-#: The result of appending entries, or why a stream refused them.
-Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
+#: What ``Settlements.deliver`` returns, or why a stream refused the entries.
+Handed = frozenset[bytes] | queue_errors.WriteRefused | queue_errors.WrongType | None
 
 #: Attempts that end within this are settled together. Nothing waits for a settlement (a chain whose
 #: next slot is near has moved on already), and each script saved leaves the event loop to attempts
@@ -204,7 +204,7 @@ class Settler:
 
     async def hand_over(
         self, entries: Sequence[messages.StreamEntries], ended: Sequence[Settlement]
-    ) -> Handed | None:
+    ) -> Handed:
         """Settle these and append their entries, both or neither; None = the claim is lost.
 
         If a stream refuses, returns the error of ``Settlements.deliver``: nothing was done.

@@ -126,23 +126,27 @@ class Settlements:
         claim: messages.Claim,
         settlement: messages.Settlement,
         *entries: messages.StreamEntries,
-    ) -> messages.DeliveryResult:
+    ) -> frozenset[bytes] | None:
         """Append entries and settle in one step, exactly once; a repeat under its number is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
-        written only with the entries. Raises ``errors.WrongType`` or ``errors.WriteRefused`` if a
-        stream refused; nothing was done then. After any other TryLater it may have been done.
+        written only with the entries. Returns the members that the claim does not hold, as they
+        were removed from the queue: with any, nothing was done. None = the claim is gone: its
+        lease ended, or this settlement ended it and its reply was lost.
+
+        Raises ``errors.WrongType`` or ``errors.WriteRefused`` if a stream refused; nothing was
+        done then. After any other TryLater it may have been done.
         """
         ended = self.index.pipelined.run(self._settle_call(claim, settlement, entries))
         reply = await self.layouts.unless_gone(claim.shard, ended)
         if reply is None or reply[0] == b"lost":
-            return messages.DeliveryResult(done=False, lost=True)
+            return None
         if reply[0] == b"partial":
-            return messages.DeliveryResult(done=False, not_held=frozenset(reply[1]))
+            return frozenset(reply[1])
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         _report_dropped(reply[3])
-        return messages.DeliveryResult(done=True)
+        return frozenset()
 
     def _settle_call(
         self,
