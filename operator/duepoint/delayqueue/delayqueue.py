@@ -121,11 +121,9 @@ class DelayQueue:
     async def close(self) -> None:
         await self.index.servers.close()
 
-    def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
+    def wakeups(self) -> wakeups.Wakeups:
         """Return new wake-ups over all shards; the layout must have been read."""
-        return wakeups.Wakeups(
-            index=self.index, server_clocks=self.server_clocks, before_due=before_due
-        )
+        return wakeups.Wakeups(index=self.index, server_clocks=self.server_clocks)
 
     def ledger(self) -> ledger.Ledger:
         """Return a new reader of outcomes; the layout must have been read."""
