@@ -25,7 +25,7 @@ QUIET_LOOKS = 36
 
 KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"|"EVALSHA" "\w+" "[13]" "dp:\{ctl\}:layout"'
-    r'|"(ZADD|HDEL)" "dp:\{ctl\}:(workers|troubles)"'  # a worker's beat
+    r'|"EVALSHA" "\w+" "3" "dp:\{ctl\}:layout" "dp:\{ctl\}:workers"'  # a worker's beat
     r'|"EVALSHA" "\w+" "1" "dp:\{[^"]+\}:probe"'  # whether the server keeps hashes compact
     r'|"INFO" "replication"'  # whether this is still the server that it was
     # how workers and servers are, which the operator's Lease says: each 15 s

@@ -22,7 +22,7 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "bury", "claim", "deliver", "extend"),
+        *("append", "beat", "bury", "claim", "deliver", "extend"),
         *("release", "rights", "settle"),
     }
 )

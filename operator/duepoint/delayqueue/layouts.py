@@ -27,8 +27,6 @@ from duepoint.schedules import points
 RECORD_FORMAT = 1
 #: A worker without a keepalive for this long counts as dead.
 WORKER_TTL_SECONDS = 25.0
-#: Two workers that beat at the same time read the server's clock this much apart at most.
-_CLOCK_TOLERANCE_US = 1_000_000
 #: Longest text about a worker's trouble, in characters.
 TROUBLE_LIMIT = 300
 #: An installation that is silent for this long has gone, and another one takes its index over.
@@ -327,42 +325,24 @@ class Membership:
         await self.index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost its last writes.
         await self.index.servers.refresh()
-        names = self.index.keys
-        record, time, beaten = await self.index.read(
-            "read who lives",
-            ("HMGET", names.layout, *RECORD_FIELDS, "owner"),
-            ("TIME",),
-            ("ZRANGE", names.workers, 0, -1, "WITHSCORES"),
-        )
-        *fields, mark = record
-        self.layouts.compare_owner(_text(mark))
-        now_us = scripting.time_us(time)
-        until_us = now_us + int(WORKER_TTL_SECONDS * 1_000_000)
-        # One that beat while the server's clock was ahead, and died, would count for too long. If
-        # it lives, it beats again soon.
-        known = {
-            name: now_us < end_us < until_us + _CLOCK_TOLERANCE_US
-            for name, end_us in scripting.scored(beaten)
-        }
-        dead = [name for name, is_alive in known.items() if not is_alive]
-        text = trouble[:TROUBLE_LIMIT]
-        await self.index.read(
+        call = self.index.call(
             "beat",
-            ("ZADD", names.workers, until_us, worker),
-            ("HSET", names.troubles, worker, text) if text else ("HDEL", names.troubles, worker),
-            *((("ZREM", names.workers, *dead), ("HDEL", names.troubles, *dead)) if dead else ()),
+            None,
+            worker=worker,
+            ttl=int(WORKER_TTL_SECONDS * 1_000_000),
+            trouble=trouble[:TROUBLE_LIMIT],
+            fields=RECORD_FIELDS,
         )
-        alive = {name.decode(errors="replace") for name, is_alive in known.items() if is_alive}
-        number, shards, _, incarnation, *of_former = fields
-        former, former_shards = map(number_of, of_former)
+        time_us, fields, workers = await self.index.scripts.run(call)
+        number, shards, _, _, former, former_shards = map(number_of, fields)
         was = messages.Layout(number=former, shards=former_shards) if former else None
         return messages.Beat(
-            workers=tuple(sorted(alive | {worker})),
-            layout=messages.Layout(number=int(number), shards=int(shards), former=was)
+            workers=tuple(sorted(name.decode(errors="replace") for name in workers)),
+            layout=messages.Layout(number=number, shards=shards, former=was)
             if number and shards
             else None,
-            incarnation=_text(incarnation),
-            time_us=now_us,
+            incarnation=_text(fields[RECORD_FIELDS.index("incarnation")]),
+            time_us=int(time_us),
         )
 
     async def goodbye(self, worker: str) -> None:

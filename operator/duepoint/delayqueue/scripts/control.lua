@@ -12,11 +12,7 @@
 ]]
 -- keys layout sets
 -- include time
-local args = cmsgpack.unpack(ARGV[1])
-local owner = redis.call('HGET', LAYOUT, 'owner')
-if args.owner and owner and args.owner ~= owner then
-  return redis.error_reply('FOREIGN the index is of ' .. owner .. ', not of ' .. args.owner)
-end
+-- include owner
 if not args.makes and redis.call('HEXISTS', LAYOUT, 'layout') == 0 then
   return redis.error_reply('UNINIT there is no index yet')
 end
