@@ -121,9 +121,11 @@ class DelayQueue:
     async def close(self) -> None:
         await self.index.servers.close()
 
-    def wakeups(self) -> wakeups.Wakeups:
+    def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
         """Return new wake-ups over all shards; the layout must have been read."""
-        return wakeups.Wakeups(index=self.index, server_clocks=self.server_clocks)
+        return wakeups.Wakeups(
+            index=self.index, server_clocks=self.server_clocks, before_due=before_due
+        )
 
     def ledger(self) -> ledger.Ledger:
         """Return a new reader of outcomes; the layout must have been read."""

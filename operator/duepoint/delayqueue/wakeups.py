@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from duepoint import clock as clocks
@@ -36,6 +36,8 @@ _AWAKE_EVERY = 40
 #: How long the shortest round trip counts; clocks drift by milliseconds in that time.
 WINDOW_SECONDS = 30.0
 _NEVER = float("inf")
+#: Called with the shards that are due within a timer's step, while the loop spins until then.
+BeforeDue = Callable[[tuple[messages.ShardId, ...]], None]
 
 
 @dataclass(slots=True)
@@ -116,8 +118,14 @@ class Alarms:
         standby: shards for which another live worker is preferred: woken 200-500 ms later.
     """
 
-    def __init__(self, clock: clocks.Clock, shards: Iterable[messages.ShardId]) -> None:
+    def __init__(
+        self,
+        clock: clocks.Clock,
+        shards: Iterable[messages.ShardId],
+        before_due: BeforeDue | None = None,
+    ) -> None:
         self.standby: frozenset[messages.ShardId] = frozenset()
+        self._before_due = before_due
         self._clock = clock
         self._shards = tuple(shards)
         self._at: dict[messages.ShardId, float] = {}
@@ -126,6 +134,7 @@ class Alarms:
         self._incarnation: str | None = None
         self._step = clocks.timer_step_seconds(clock)
         self._awake_since = -math.inf
+        self._announced = -math.inf
         self.ring_all()
 
     def ring_all(self) -> None:
@@ -193,7 +202,10 @@ class Alarms:
     async def _approach(self, now: float, at: float) -> None:
         """Sleep until a timer's step before; spin through the rest, if that is rare enough."""
         step = self._step
-        if at - now > step:
+        if at - now > 2 * step:
+            await clocks.wait_for(self._earlier, at - now - 2 * step, self._clock)
+        elif at - now > step:
+            self._announce(now, at)
             await clocks.wait_for(self._earlier, at - now - step, self._clock)
         elif self._awake_since < now - 2 * step < self._awake_since + _AWAKE_EVERY * step:
             await clocks.wait_for(self._earlier, at - now, self._clock)
@@ -201,6 +213,16 @@ class Alarms:
             if now - self._awake_since > 2 * step:
                 self._awake_since = now
             await asyncio.sleep(0)
+
+    def _announce(self, now: float, at: float) -> None:
+        """Report the shards that are due soon, as rarely as the loop spins for one."""
+        if self._before_due is None or not self._step:
+            return
+        if now - self._announced > _AWAKE_EVERY * self._step:
+            self._announced = now
+            soon = (shard for shard, due in self._at.items() if now < due <= at + self._step)
+            if shards := tuple(soon):
+                self._before_due(shards)
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds
@@ -220,9 +242,15 @@ class Wakeups(Alarms):
         index: its layout must have been read.
     """
 
-    def __init__(self, *, index: index.Index, server_clocks: ServerClocks) -> None:
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        server_clocks: ServerClocks,
+        before_due: BeforeDue | None = None,
+    ) -> None:
         shards = sharding.all_shards(index.known_layout())
-        super().__init__(index.clock, shards)
+        super().__init__(index.clock, shards, before_due)
         self._servers = index.servers
         self._server_clocks = server_clocks
         self._shard_of = {index.shard(shard).wake: shard for shard in shards}
