@@ -120,7 +120,7 @@ async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, 
             " the cluster: kubectl -n duepoint-system port-forward service/duepoint-api 8443:443,"
             " and https://localhost:8443",
         )
-    token, namespace = await _who(place, is_near=_is_near(place.server))
+    token, namespace = await _login(place, is_near=_is_near(place.server))
     try:
         api = client.AsyncClient(
             place.server,
@@ -170,7 +170,7 @@ def _denied(denied: client.AccessDenied) -> str:
     )
 
 
-async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:
+async def _login(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:
     """Return the source of the token, and the chosen namespace."""
     login = None
     try:

@@ -62,7 +62,7 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
         if not refused.is_about_rights:
             raise
         raise errors.InvalidSetting(
-            "cluster", f"{refused}; {_ask_for_rights(place, namespace)}"
+            "cluster", f"{refused}; {_rights_advice(place, namespace)}"
         ) from refused
     except kube_errors.Unavailable as silent:
         if silent.status:
@@ -71,7 +71,7 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
         raise errors.InvalidSetting("cluster", message) from silent
 
 
-def _ask_for_rights(place: options.Place, namespace: str) -> str:
+def _rights_advice(place: options.Place, namespace: str) -> str:
     """Return what to do about a missing right; the chart adds its kinds to these roles."""
     if place.everywhere:
         return "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"

@@ -52,7 +52,7 @@ def dashboard(*, service: str, account: str | None, place: options.Place) -> Non
     words = cluster.kubectl(place)
     of_service = [f"--namespace={namespace}", f"service/{name}"]
     ports = "-o=jsonpath={.spec.ports[0].name} {.spec.ports[0].port}"
-    scheme, _, port = _asked([*words, "get", *of_service, ports]).partition(" ")
+    scheme, _, port = _kubectl_output([*words, "get", *of_service, ports]).partition(" ")
     token = _token(words, account, place)
     forwarding = subprocess.Popen(  # noqa: S603 - no shell
         [*words, "port-forward", *of_service, f":{port}"], stdout=subprocess.PIPE, text=True
@@ -70,7 +70,7 @@ def dashboard(*, service: str, account: str | None, place: options.Place) -> Non
     raise click.exceptions.Exit(output.BAD_INPUT)  # kubectl has reported why
 
 
-def _asked(words: list[str]) -> str:
+def _kubectl_output(words: list[str]) -> str:
     """Return the output of kubectl; exit if it fails, after it has reported why."""
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603 - no shell
     if done.returncode:
@@ -83,7 +83,7 @@ def _token(words: list[str], account: str | None, place: options.Place) -> str:
     login = asyncio.run(credentials.found(place.kubeconfig, place.context).login())
     if account is not None:
         namespace = place.namespace or login.namespace
-        return _asked([*words, "create", "token", account, f"--namespace={namespace}"])
+        return _kubectl_output([*words, "create", "token", account, f"--namespace={namespace}"])
     if not login.token:
         message = "is missing, and the kubeconfig's user has no token; write --account NAME, a"
         raise errors.InvalidSetting("--account", f"{message} ServiceAccount with the role view")

@@ -44,7 +44,7 @@ class AskedExpression:
     expression: expressions.Expression
 
 
-def _asked(
+def _expression_of(
     *,
     expr: str,
     time_zone: str,
@@ -92,7 +92,7 @@ def _asked(
 #: EXPR and the options that decide its slots, as ``asked``.
 _asking = options.gathered(
     "asked",
-    _asked,
+    _expression_of,
     click.argument("expr"),
     click.option(
         "--time-zone",

@@ -282,10 +282,10 @@ async def delete(
                 output.complain(f"{answer.id}: {answer.error.detail} ({answer.error.code})")
             counts["Refused" if answer.is_refused else answer.outcome] += 1
         if not cursor:
-            return _say_deleted(counts, form)
+            return _print_deleted(counts, form)
 
 
-def _say_deleted(counts: Mapping[str, int], form: str) -> int:
+def _print_deleted(counts: Mapping[str, int], form: str) -> int:
     if output.is_data(form):
         output.write([{name.lower(): count for name, count in counts.items()}], form)
     else:

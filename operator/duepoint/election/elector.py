@@ -174,7 +174,7 @@ class Elector:
                 pauses = self._pauses()
             # Always wait, or failing terms would follow each other in a tight loop. After a
             # failure, the wait gives another replica a chance, where the work may succeed.
-            pause = self._look_pause() if ending is Ending.LOST else next(pauses)
+            pause = self._poll_pause() if ending is Ending.LOST else next(pauses)
             await self._clock.sleep(pause)
 
     # -- candidate -------------------------------------------------------------------------
@@ -182,10 +182,10 @@ class Elector:
     async def _campaign(self) -> _Holding:
         self._seen.version = None
         while (holding := await self._attempt()) is None:
-            await self._clock.sleep(self._look_pause())
+            await self._clock.sleep(self._poll_pause())
         return holding
 
-    def _look_pause(self) -> float:
+    def _poll_pause(self) -> float:
         return self._timing.look * self._random.uniform(0.75, 1.0)
 
     async def _attempt(self) -> _Holding | None:

@@ -155,7 +155,7 @@ def _shortened(kind: fields.FieldKind, text: str) -> str:
     return f'write "{short}"' if all(word[:3] in kind.names for word in words) else ""
 
 
-def _meant(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
+def _quoting(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
     """Return a rule whose hint repeats parts of the text."""
     pattern = re.compile(shape, re.ASCII)
 
@@ -176,16 +176,16 @@ _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
     (re.compile(r"L"), _in_weekdays('write "SAT", or "5L" for the last Friday of the month')),
     (re.compile(r"L[0-7]"), _in_weekdays('write the day first, such as "5L" for the last Friday')),
     (re.compile(r"[A-Z]{3,}(?:-[A-Z]{3,})?"), _shortened),
-    _meant(r"\*?(\d{1,9})[SMHD]", 'a step has no unit; write "*/{0}" or "@every" and a duration'),
-    _meant(r"\*?/(\d{1,9})[A-Z]+", 'a step has no unit; write "*/{0}"'),
-    _meant(r"/(\d{1,9})", 'did you mean "*/{0}"?'),
-    _meant(r"\*(\d{1,9})", 'did you mean "*/{0}"?'),
-    _meant(r"\*[*]+", 'did you mean "*"?'),
-    _meant(r"([*?])-.*", '"{0}" is every value and takes no range; write "{0}" or two numbers'),
-    _meant(r"(.{1,9})/", 'write a number after "/", such as "{0}/2"'),
-    _meant(r"(\w{1,9})-", 'write where the range ends, such as "{0}-{0}"'),
-    _meant(r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})", 'for a range write "{0}-{1}"'),
-    _meant(r"(\d{1,2})[AP]M", "hours count from 0 to 23"),
+    _quoting(r"\*?(\d{1,9})[SMHD]", 'a step has no unit; write "*/{0}" or "@every" and a duration'),
+    _quoting(r"\*?/(\d{1,9})[A-Z]+", 'a step has no unit; write "*/{0}"'),
+    _quoting(r"/(\d{1,9})", 'did you mean "*/{0}"?'),
+    _quoting(r"\*(\d{1,9})", 'did you mean "*/{0}"?'),
+    _quoting(r"\*[*]+", 'did you mean "*"?'),
+    _quoting(r"([*?])-.*", '"{0}" is every value and takes no range; write "{0}" or two numbers'),
+    _quoting(r"(.{1,9})/", 'write a number after "/", such as "{0}/2"'),
+    _quoting(r"(\w{1,9})-", 'write where the range ends, such as "{0}-{0}"'),
+    _quoting(r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})", 'for a range write "{0}-{1}"'),
+    _quoting(r"(\d{1,2})[AP]M", "hours count from 0 to 23"),
     (re.compile(r"[0-9LW#,/*-]*[LW#][0-9LW#,/*-]*"), lambda *_: _SPECIAL),
 )
 

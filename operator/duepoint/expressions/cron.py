@@ -147,7 +147,7 @@ class Cron:
         if not start < second < end:
             second = max(second, self.stretches[0].start)
             start, end, offset, local_from, local_to, index = self._move_to(second)
-            if second == start and self._stands_in(index):
+            if second == start and self._replaces_missing(index):
                 return start * _SECOND_US
         local = second + offset
         if not local_from <= local <= local_to:  # in an overlap, times that count elsewhere
@@ -192,7 +192,7 @@ class Cron:
         """Whether a stretch's first instant is a slot only because of missing times."""
         stretch, local_from = self.stretches[index], self.stretches[index].local_from
         counts = local_from < stretch.local_to and self.pattern.first_from(local_from) == local_from
-        return self._stands_in(index) and not counts
+        return self._replaces_missing(index) and not counts
 
     def _next_in_later_stretch(self, index: int, found: int) -> int | None:
         """Return the next slot; ``found``: the first match not in a stretch before ``index``."""
@@ -222,7 +222,7 @@ class Cron:
                 return (found - earlier.offset) * _SECOND_US
             index -= 1
 
-    def _stands_in(self, index: int) -> bool:
+    def _replaces_missing(self, index: int) -> bool:
         """Whether the first instant of the stretch is a slot for local times missing before it."""
         stretch = self.stretches[index]
         if stretch.missing_from == stretch.local_from:

@@ -151,7 +151,7 @@ def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
         raise _wrong_instant(f"{errors.quoted(value)} is outside the years 1970 to 2112", position)
     parts = _RFC3339.fullmatch(value)
     if parts is None:
-        hint = _meant(value, time_zone) or _EXAMPLE
+        hint = _suggestion(value, time_zone) or _EXAMPLE
         raise _wrong_instant(
             f"{errors.quoted(value)} is no instant with its zone; {hint}", position
         )
@@ -174,7 +174,7 @@ def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
     return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
 
 
-def _meant(value: str, time_zone: str) -> str:
+def _suggestion(value: str, time_zone: str) -> str:
     """Return a "did you mean" hint if only a letter or the zone is missing."""
     parts = re.fullmatch(
         r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?",

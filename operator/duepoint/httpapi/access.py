@@ -204,7 +204,7 @@ class Access:
             owner = shares.owner_of(peer)
             if self._callers.former(digest) is None:
                 self._refusals.check(owner)
-            user = await _asked(
+            user = await _in_turn(
                 self._token_places, owner, lambda: _user_of(self._api, token, self._audiences)
             )
             if user is None:
@@ -236,12 +236,14 @@ class Access:
         """Whether the caller has this access; raises Problem Unavailable."""
 
         def review() -> Awaitable[bool]:
-            return _asked(self._places, caller.asker, lambda: _may(self._api, caller.user, wanted))
+            return _in_turn(
+                self._places, caller.asker, lambda: _may(self._api, caller.user, wanted)
+            )
 
         return await self._rights.find((caller.key, wanted), review)
 
 
-async def _asked(
+async def _in_turn(
     places: shares.FairPlaces[str], asker: str, ask: Callable[[], Awaitable[AnswerT]]
 ) -> AnswerT:
     """Ask the API server once this asker has a place; raises Problem Unavailable."""

@@ -250,7 +250,7 @@ async def _carry_out(call: Call, stream: Stream, batch: Batch) -> None:
     answers: _Answers
     try:
         await call.shared.sets.wait(call.owned, _read_rows(batch))
-        await _look_again(call)
+        await _check_again(call)
         if batch.reader not in (None, call.owned.reader):  # the set's defaults may have changed
             batch = await read(
                 call, call.owned.reader, batch.first_line, batch.lines, batch.read_us
@@ -271,7 +271,7 @@ def _read_rows(batch: Batch) -> int:
     return sum(not isinstance(row, memberjson.RowError) for row in batch.rows)
 
 
-async def _look_again(call: Call) -> None:
+async def _check_again(call: Call) -> None:
     """Check the caller's rights and the set again: either may have changed during the stream."""
     shared, authorization = call.shared, call.request.headers.get("authorization", "")
     caller = await shared.rights.caller(authorization, call.request.peer)

@@ -60,7 +60,7 @@ class Remembered(Generic[KeyT, FoundT]):
         if answer is not None and now < answer.fresh_until:
             return answer.found
         if (task := self._asked.get(key)) is None:
-            task = self._asked[key] = loop.create_task(self._ask(key, ask))
+            task = self._asked[key] = loop.create_task(self._fetch(key, ask))
             task.add_done_callback(lambda task: self._forget(key, task))
         if answer is None or now >= answer.stands_until:
             return await asyncio.shield(task)
@@ -78,7 +78,7 @@ class Remembered(Generic[KeyT, FoundT]):
         del self._asked[key]
         _ = task.cancelled() or task.exception()  # else asyncio would log it, if nobody waits
 
-    async def _ask(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
+    async def _fetch(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
         found = await ask()
         now, (yes, no, stands) = asyncio.get_running_loop().time(), self._seconds
         if found:

@@ -472,7 +472,7 @@ class Pool:
             await self._take_turn(self._turns, call.connect_by)
         try:
             now = asyncio.get_running_loop().time()
-            if (kept := self._kept(call.endpoint, now)) is not None:
+            if (kept := self._take_idle(call.endpoint, now)) is not None:
                 try:
                     return await self._exchange(kept, call)
                 except Cut:
@@ -504,7 +504,7 @@ class Pool:
 
     async def _exchange(self, connection: Connection, call: Call) -> Response:
         if call.may_send is not None and not call.may_send():
-            self._keep(call.endpoint, connection)
+            self._put_idle(call.endpoint, connection)
             raise ConnectionLate("there was no time left to send")
         self._busy.add(connection)
         try:
@@ -517,7 +517,7 @@ class Pool:
         finally:
             self._busy.discard(connection)
         if response.keep_alive and connection.is_open and not self._is_closed:
-            self._keep(call.endpoint, connection)
+            self._put_idle(call.endpoint, connection)
         else:
             connection.abort()
         return response
@@ -545,7 +545,7 @@ class Pool:
 
     # -- idle connections ------------------------------------------------------------------------
 
-    def _kept(self, endpoint: Endpoint, now: float) -> Connection | None:
+    def _take_idle(self, endpoint: Endpoint, now: float) -> Connection | None:
         """Return the connection used last, if it is still open and not idle for too long."""
         idle = self._idle.pop(endpoint, [])
         found = None
@@ -560,7 +560,7 @@ class Pool:
             self._idle[endpoint] = idle
         return found
 
-    def _keep(self, endpoint: Endpoint, connection: Connection) -> None:
+    def _put_idle(self, endpoint: Endpoint, connection: Connection) -> None:
         if self._idle_count >= _MOST_IDLE:
             connection.abort()
             return

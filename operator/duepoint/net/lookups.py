@@ -56,7 +56,7 @@ class Lookups:
         if asked is None:
             if self._places.waiting(namespace) >= MOST_WAITING:
                 raise _later(f"{MOST_WAITING} other names of namespace {namespace} are waiting")
-            asked = self._under_way[key] = asyncio.create_task(self._asked(*key))
+            asked = self._under_way[key] = asyncio.create_task(self._resolve_in_turn(*key))
             # Retrieve the error: all callers may have gone, and asyncio would log it.
             asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
@@ -71,7 +71,7 @@ class Lookups:
             asked.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _asked(self, namespace: str, host: str, port: int) -> Sequence[str]:
+    async def _resolve_in_turn(self, namespace: str, host: str, port: int) -> Sequence[str]:
         """Look a name up; keep its place until the thread is free, even if no caller waits."""
         try:
             if not await self._places.wait(namespace, LOOKUP_SECONDS):

@@ -71,7 +71,7 @@ class OwnServers:
                 return  # the stale addresses serve while another call looks them up
             async with self._looking:
                 if not self._is_fresh(servers):
-                    await self._look(servers)
+                    await self._resolve(servers)
         if self._unknown(servers):
             # Authors of Schedules read this and must not learn where our Redis is; the log says it.
             raise Unready("which addresses are allowed cannot be found out now")
@@ -87,7 +87,7 @@ class OwnServers:
     def _unknown(self, servers: frozenset[tuple[str, int]]) -> list[tuple[str, int]]:
         return sorted(server for server in servers if self._found.get(server) is None)
 
-    async def _look(self, servers: frozenset[tuple[str, int]]) -> None:
+    async def _resolve(self, servers: frozenset[tuple[str, int]]) -> None:
         missed = self._unknown(servers & self._found.keys())
         found = await asyncio.gather(*(self._addresses(host, port) for host, port in servers))
         for server, its_addresses in zip(servers, found, strict=True):

@@ -145,7 +145,7 @@ class Claimer:
         self._waiting.clear()
         self._keepalive.outages = keepalive.ShardOutages(len(self._shards))
         looks: set[asyncio.Task[Any]] = set()
-        look_ahead = functools.partial(self._look_ahead, looks)
+        look_ahead = functools.partial(self._claim_early, looks)
         wakeups = self._wakeups = self._queue.wakeups(look_ahead)
         await wakeups.start()
         claim_everywhere = functools.partial(wakeups.look_again, self._shards)
@@ -172,7 +172,7 @@ class Claimer:
             self._wakeups.look_again(later, after_seconds=after_seconds)
             self._waiting.update(later)
 
-    def _look_ahead(
+    def _claim_early(
         self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
     ) -> None:
         """Claim a moment too early, to warm the path to the server before the due.
@@ -185,7 +185,7 @@ class Claimer:
         for some, batch in asks:
             look = asyncio.create_task(self._claim(some, batch))
             looks.add(look)
-            look.add_done_callback(functools.partial(_forget_look, looks))
+            look.add_done_callback(functools.partial(_forget_early, looks))
 
     async def _claim(
         self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool = False
@@ -353,7 +353,7 @@ class Claimer:
             await _end({waiting})
 
 
-def _forget_look(looks: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
+def _forget_early(looks: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
     looks.discard(ended)
     if not ended.cancelled():
         ended.exception()  # retrieved and ignored: the claim that follows meets it again

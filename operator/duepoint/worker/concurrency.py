@@ -177,7 +177,7 @@ class Question:
                     names = tuple(one.job for one in answer.runs)
                     return self._start(request.run, names, exists=self._exists)
                 case Verdict.UNKNOWN | Verdict.CHECK:
-                    more = await self._looked(facts, answer)
+                    more = await self._with_jobs(facts, answer)
                     if not isinstance(more, Facts):
                         return more
                     facts = more
@@ -207,7 +207,7 @@ class Question:
 
     # -- what the API server says ----------------------------------------------------------------
 
-    async def _looked(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
+    async def _with_jobs(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
         """List the Jobs; return the facts with what the queue asked for, or a final answer."""
         try:
             listed = await self._listed()

@@ -36,8 +36,8 @@ class Ownership:
         self._queue = queue
         self._clock = clock
         self._namespace = namespace
-        self._asking = asyncio.Lock()
-        self._is_asked = False
+        self._identifying = asyncio.Lock()
+        self._is_identified = False
         self._is_ours = False
 
     async def before_claims(self) -> None:
@@ -47,7 +47,7 @@ class Ownership:
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._ask()
+                await self._identify()
         except (kube_errors.ApiError, TimeoutError) as trouble:
             telemetry.logger.warning(
                 "claiming without knowing whose index it is; Jobs wait", error=str(trouble)
@@ -56,10 +56,10 @@ class Ownership:
     async def run(self) -> None:
         """Ask until the API server has answered."""
         waits = services.backoff(first_seconds=1.0, most_seconds=10.0)
-        while not self._is_asked:
+        while not self._is_identified:
             await self._clock.sleep(next(waits))
             try:
-                await self._ask()
+                await self._identify()
             except (kube_errors.ApiError, installation.Unidentified):
                 continue
 
@@ -68,7 +68,7 @@ class Ownership:
         if self._is_ours:
             return
         try:
-            await self._ask()
+            await self._identify()
             await self._queue.layouts.read()
         except kube_errors.ApiError:
             raise
@@ -76,13 +76,13 @@ class Ownership:
             raise kube_errors.Unavailable(str(trouble), sent=False) from trouble
         self._is_ours = True
 
-    async def _ask(self) -> None:
-        async with self._asking:
-            if self._is_asked:
+    async def _identify(self) -> None:
+        async with self._identifying:
+            if self._is_identified:
                 return
             found = await installation.identity(self._api, self._namespace)
             self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
-            self._is_asked = True
+            self._is_identified = True
 
 
 class OwnJobs:

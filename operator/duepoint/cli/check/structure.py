@@ -123,7 +123,7 @@ _ELSEWHERE = {
 }
 
 
-def _meant(name: str, known: Iterable[str]) -> tuple[str, str]:
+def _nearest(name: str, known: Iterable[str]) -> tuple[str, str]:
     """Return the field that an unknown name probably means, and a hint; both may be empty."""
     field, hint = _ELSEWHERE.get(name.lower(), ("", ""))
     if field in known:
@@ -141,7 +141,7 @@ def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: AN
     made = {name: each for name, each in value.items() if each is not None}
     for name, each in value.items():
         if known and name not in known:
-            made.setdefault(_meant(name, known)[0] or name, each)
+            made.setdefault(_nearest(name, known)[0] or name, each)
     return made
 
 
@@ -208,13 +208,13 @@ def _fields(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Proble
             yield from _walked(others, each, _below(path, name))
         elif known:
             yield from _unknown(schema, name, _below(path, name))
-            meant, _ = _meant(name, known)
+            meant, _ = _nearest(name, known)
             if meant and meant not in value and isinstance(each, (dict, list)):
                 yield from _walked(known[meant], each, _below(path, name))
     meant_as = _as_meant(value, schema)
     for name in schema.get("required", ()):
         if name not in value and name not in meant_as:
-            yield Problem(f"{path}.{name}", f"is missing; write {_wanted(known.get(name, {}))}")
+            yield Problem(f"{path}.{name}", f"is missing; write {_expected(known.get(name, {}))}")
 
 
 def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
@@ -297,7 +297,7 @@ _FIRST_FIELD = {
 
 
 def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 - any JSON
-    types, words = _types(schema), _wanted(schema)
+    types, words = _types(schema), _expected(schema)
     field = re.sub(r"\[\d+\]$", "", path.rpartition(".")[2])
     if value is None:
         return f"is null; write {words}"
@@ -324,7 +324,7 @@ def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
     return f"a list: [sh, -c, {_shown(value)}]" if field == "command" else ""
 
 
-def _wanted(schema: Schema) -> str:
+def _expected(schema: Schema) -> str:
     """Return the words for the expected type."""
     types = _types(schema)
     return _WORDS[types[0]] if types else "a value"
@@ -357,7 +357,7 @@ def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
     """Yield the problem of a field that the schema does not have, except fields of metadata."""
     if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
         return
-    meant, near = _meant(name, schema["properties"])
+    meant, near = _nearest(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))
     hint = f"known here: {names}" if len(names) < 120 else ""
     place = _elsewhere(name, path)

@@ -88,7 +88,7 @@ class RunLog:
         key = event.uid, event.slot_us, event.run_uid
         former = self._runs.get(key)
         is_silent = event.state is RunState.PENDING and not event.reason
-        if event.state in _HIDDEN or is_silent or (former and not _goes_on(former, event)):
+        if event.state in _HIDDEN or is_silent or (former and not _continues(former, event)):
             return None
         if former is not None and former.started_us and event.attempts <= 1:
             # Keep the worker's time of the start: the API server has it in whole seconds only.
@@ -120,7 +120,7 @@ class RunLog:
             )
 
 
-def _goes_on(former: RunEvent, event: RunEvent) -> bool:
+def _continues(former: RunEvent, event: RunEvent) -> bool:
     """Whether an event is news about a run, after the former one, which may have ended it."""
     if former.state in ENDED | _ENDED_BADLY:
         return False

@@ -115,31 +115,31 @@ class RunSession:
         if not self._files.contents:
             message = "no file that ends in .yaml, .yml or .json is there"
             raise errors.InvalidSetting("--filename", message)
-        self._say("note", message=self.note)
+        self._log("note", message=self.note)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stopping.set)
-        runner = jobs.JobRunner(self._say, executes=self._executes)
+        runner = jobs.JobRunner(self._log, executes=self._executes)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
             async with (
                 installation.serving(Path(folder)) as valkey,
                 installation.running(valkey.url, Path(folder), runner, self._on_run) as running,
             ):
-                self._say("ready", redisUrl=valkey.url)
+                self._log("ready", redisUrl=valkey.url)
                 await self._apply(running.api, set(self._files.contents))
-                has_ended = await self._look_on(running, valkey)
+                has_ended = await self._watch(running, valkey)
         counts = {
             "succeeded": self.log.succeeded,
             "failed": self.log.failed,
             "retrying": self.log.retrying,
         }
-        self._say("stopped", message="; ".join(self.log.summary()), **counts)
+        self._log("stopped", message="; ".join(self.log.summary()), **counts)
         # With an end on the command line, the caller is a script that reads the exit code.
         is_checked = self._once or self._seconds is not None
         if is_checked and (self._has_failed or self.log.failed or self.log.retrying):
             return output.FAILED
         return NOT_ENDED if self._once and not has_ended else 0
 
-    async def _look_on(self, running: Installation, valkey: installation.EmbeddedValkey) -> bool:
+    async def _watch(self, running: Installation, valkey: installation.EmbeddedValkey) -> bool:
         """Watch until it is time to end; return whether all runs of ``once`` have ended."""
         loop = asyncio.get_running_loop()
         ends_at = float("inf") if self._seconds is None else loop.time() + self._seconds
@@ -147,7 +147,7 @@ class RunSession:
             running.raise_for_ended()
             if valkey.has_ended:
                 raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
-            await self._look(running)
+            await self._refresh(running)
             if self._once and await self._all_ended(running):
                 return True
             if not self._once and (changed := self._files.look()):
@@ -191,7 +191,7 @@ class RunSession:
             former = self._applied.pop(key)
             with contextlib.suppress(kube_errors.NotFound):  # such as a ScheduleRun, after its TTL
                 await api.request("DELETE", _path(key, key[2]))
-                self._say_object("deleted", former)
+                self._log_object("deleted", former)
         for key in sorted(wanted, key=_order):
             if self.stopping.is_set():  # writing thousands of objects takes a while
                 break
@@ -221,7 +221,7 @@ class RunSession:
             if former is not None:
                 self._applied[new.key] = former
             return Problem("", refused.server_message or str(refused))
-        self._say_object("created" if former is None else "changed", new)
+        self._log_object("created" if former is None else "changed", new)
         return None
 
     def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -242,18 +242,18 @@ class RunSession:
             spec["suspend"] = True
         return {**document, "spec": spec}
 
-    def _say_object(self, change: str, of: LocalObject) -> None:
+    def _log_object(self, change: str, of: LocalObject) -> None:
         kind, namespace, name = of.key
-        self._say("object", change=change, kind=kind, namespace=namespace, name=name, file=of.file)
+        self._log("object", change=change, kind=kind, namespace=namespace, name=name, file=of.file)
 
     def _report_wrong(self, of: LocalObject, problem: Problem) -> None:
         text = self._text(of, problem)
         if problem.is_note:
-            self._say("note", message=text)
+            self._log("note", message=text)
             return
         self._has_failed = True
         found = {"where": of.where, "file": of.file, "field": problem.path}
-        self._say("refused", **found, message=problem.message, text=text)
+        self._log("refused", **found, message=problem.message, text=text)
 
     def _text(self, of: LocalObject, problem: Problem) -> str:
         is_former = any(self._applied[key].file == of.file for key in self._former)
@@ -262,12 +262,12 @@ class RunSession:
 
     # -- what happens ----------------------------------------------------------------------------
 
-    async def _look(self, running: Installation) -> None:
+    async def _refresh(self, running: Installation) -> None:
         """Read the statuses; report each condition that a person should see once."""
         before, self.troubles = self.troubles, running.troubles()
         for trouble in self.troubles:
             if trouble not in before:
-                self._say("note", message=trouble)
+                self._log("note", message=trouble)
         items = await running.listed(schedules.PLURAL)
         self.schedules = [self._row(item) for item in items]
         for item in items:
@@ -281,7 +281,7 @@ class RunSession:
                     self._conditions[key] = reason
                     found = {"namespace": namespace, "schedule": name, "type": kind}
                     message = condition.get("message", "")
-                    self._say("condition", **found, reason=reason, message=message)
+                    self._log("condition", **found, reason=reason, message=message)
 
     def _row(self, item: dict[str, Any]) -> ScheduleRow:
         """Return the row of a Schedule; its status may be seconds older than its next slot."""
@@ -300,7 +300,7 @@ class RunSession:
     def on_request(self, request: dict[str, Any]) -> None:
         """Report a webhook that the receiver got."""
         self.received += 1
-        self._say("received", **{**request, "arrived": request["arrived"].isoformat()})
+        self._log("received", **{**request, "arrived": request["arrived"].isoformat()})
 
     async def _all_ended(self, running: Installation) -> bool:
         """Whether each run has ended; without a time limit, one failed attempt counts as an end."""
@@ -315,7 +315,7 @@ class RunSession:
         open_runs = {run["metadata"]["uid"] for run in runs} - ends.keys()
         return not open_runs - (self.log.retried if self._seconds is None else set())
 
-    def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
+    def _log(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
 
 

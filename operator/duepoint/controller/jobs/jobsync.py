@@ -155,7 +155,7 @@ class JobSync:
         waits = [
             await self._end_absent(todo),
             await self._clean(schedule_uid),
-            await self._ask_about_pods(schedule_uid),
+            await self._read_pods(schedule_uid),
         ]
         if not (todo.ended or todo.is_wider or todo.absent):
             self._todo.pop(schedule_uid, None)
@@ -257,7 +257,7 @@ class JobSync:
         state = self._states.get(schedule_uid)
         return None if state is None else self._cache.without_pods(state.owner)
 
-    async def _ask_about_pods(self, schedule_uid: str) -> float | None:
+    async def _read_pods(self, schedule_uid: str) -> float | None:
         job = self._without_pods(schedule_uid)
         if job is None:
             self._reporter.pods_refused(schedule_uid, None, "")

@@ -28,8 +28,8 @@ _HEALTHY_SECONDS = 60.0
 #: The failure reason of a Job for which only its Pods know the cause.
 _OF_PODS = "BackoffLimitExceeded"
 #: The most reads of Pods in a second, and the timeout of one.
-_LOOKS_PER_SECOND = 20
-_LOOK_SECONDS = 2.0
+_READS_PER_SECOND = 20
+_READ_SECONDS = 2.0
 
 
 class JobWatch:
@@ -48,7 +48,7 @@ class JobWatch:
         self.listed = asyncio.Event()
         self._cache = JobCache()
         #: The second in which Pods were last read, and the number of reads in it.
-        self._looks = (0, 0)
+        self._reads = (0, 0)
         #: How Pods ended, by uids of failing Jobs: an evicted Pod is gone when its Job ends.
         self._pod_ends: dict[str, str] = {}
         self.sync = JobSync(term, self._cache)
@@ -142,18 +142,18 @@ class JobWatch:
         started = jobstate.start_of(job, owner, slot_us)
         if self._reporter.states.is_over(started):
             return ""
-        found = known or await self._look(owner.namespace, job.metadata.name)
+        found = known or await self._read_pods(owner.namespace, job.metadata.name)
         if end is None:
             self._pod_ends[job.metadata.uid] = found
         return found
 
-    async def _look(self, namespace: str, job_name: str) -> str:
+    async def _read_pods(self, namespace: str, job_name: str) -> str:
         second = int(self._term.clock.monotonic())
-        self._looks = (second, self._looks[1] + 1 if self._looks[0] == second else 1)
-        if self._looks[1] > _LOOKS_PER_SECOND:
+        self._reads = (second, self._reads[1] + 1 if self._reads[0] == second else 1)
+        if self._reads[1] > _READS_PER_SECOND:
             return ""
         try:
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_READ_SECONDS):
                 return await pods.of_job(self._term.api, namespace, job_name)
         except (TimeoutError, kube_errors.ApiError) as trouble:
             telemetry.logger.debug("pods not read", job=job_name, error=str(trouble))

@@ -90,11 +90,11 @@ class Partitioner:
                 self._progress = _Progress()
                 telemetry.logger.info("partitioning begins", shards=layout.shards)
             if layout.former is not None:
-                await self._go_on(layout)
+                await self._continue(layout)
         except queue_errors.LayoutChanged as change:  # ends other services; here it is read again
             raise inventory.resharded(change) from change
 
-    async def _go_on(self, layout: messages.Layout) -> None:
+    async def _continue(self, layout: messages.Layout) -> None:
         """Continue a move from where the last leader stopped, to its end."""
         assert layout.former is not None  # noqa: S101 - the caller has checked
         self._record(layout)

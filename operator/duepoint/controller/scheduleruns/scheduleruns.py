@@ -132,7 +132,7 @@ class ScheduleRuns:
         if slot_us != event.slot_us:  # the Job's annotation may name another slot
             event = msgspec.structs.replace(event, slot_us=slot_us)
         if runstate.apply(run, event):
-            self._look_soon(run.seen.uid)
+            self._check_soon(run.seen.uid)
 
     def record(self, event: RunEvent) -> tuple[str, bytes]:
         """Return the uid and the ledger's record of the event's ScheduleRun; empty = no such."""
@@ -142,7 +142,7 @@ class ScheduleRuns:
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
-            self._look_soon(uid)
+            self._check_soon(uid)
 
     async def schedule_leaves(self, seen: Observed) -> None:
         """Withdraw the queued slots of a deleted Schedule's ScheduleRuns, before its definition.
@@ -168,7 +168,7 @@ class ScheduleRuns:
             # If the answer is lost, or the slot has just ended, a worker may have claimed it.
             if owner is not None and await self._withdraw(known, occurrence):
                 runstate.withdrawn(owner, occurrence.slot_us, self._term.clock.now_us())
-                self._look_soon(owner.seen.uid)
+                self._check_soon(owner.seen.uid)
 
     def has_waiting(self, known: Definition) -> bool:
         """Whether a ScheduleRun may wait for runs of this Schedule, whatever its policy says."""
@@ -206,9 +206,9 @@ class ScheduleRuns:
         for uid, run in self._runs.items():
             if run.ended_us is None and run.course.open:
                 run.is_doubtful = True
-                self._look_soon(uid)
+                self._check_soon(uid)
         for uid in self._deleted:
-            self._look_soon(uid)
+            self._check_soon(uid)
         self.listed.set()
         for uid in list(self._records):  # of runs that are gone
             del self._records[uid]
@@ -225,7 +225,7 @@ class ScheduleRuns:
         self._runs[seen.uid] = run
         self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
         self._by_digest[_digest(run)] = run
-        self._look_soon(seen.uid)
+        self._check_soon(seen.uid)
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
@@ -240,7 +240,7 @@ class ScheduleRuns:
         self._outcomes.shown_of_run(uid)
         if run.ended_us is None and run.schedule_uid:
             self._deleted[uid] = run.schedule_uid, run.seen.namespace
-            self._look_soon(uid)
+            self._check_soon(uid)
 
     def _of_schedule(self, namespace: str, name: str) -> list[ScheduleRunState]:
         return [self._runs[uid] for uid in self._by_schedule.get((namespace, name), ())]
@@ -262,7 +262,7 @@ class ScheduleRuns:
 
     # -- one ScheduleRun -------------------------------------------------------------------------
 
-    def _look_soon(self, uid: str) -> None:
+    def _check_soon(self, uid: str) -> None:
         self._tasks.put(uid, uid)
 
     async def _handle(self, task: Observed | str) -> float | None:
@@ -514,7 +514,7 @@ class ScheduleRuns:
             run.published, run.shown = dict(fields), runstatus.read(fields)
             self._record_shown(run)
             if run.has_begun and not had_begun:
-                self._look_soon(uid)
+                self._check_soon(uid)
 
     def _record_shown(self, run: ScheduleRunState) -> None:
         """Release the ledger's record if the published status shows all of it."""
@@ -526,7 +526,7 @@ class ScheduleRuns:
             self._term.services.jobs.sync.look(run.schedule_uid)
         if run.shown.ended_us is not None:
             run.ended_us = run.shown.ended_us or self._term.clock.now_us()
-            self._look_soon(run.seen.uid)
+            self._check_soon(run.seen.uid)
 
     async def _adopt_published(self, uid: str) -> None:
         run = self._runs.get(uid)
@@ -538,7 +538,7 @@ class ScheduleRuns:
         status = runstate.decoded(bytes(item.status))
         if status != run.published:
             runstate.adopt(run, status, [courses.pack(run.course)])
-            self._look_soon(uid)
+            self._check_soon(uid)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
         return None

@@ -114,7 +114,7 @@ class Reconciler:
         except errors.TryLater as trouble:
             return self._queue_is_away(task, trouble)
         except Exception as bug:  # noqa: BLE001 - a bug in one object must not stop the others
-            return self._went_wrong(task, bug)
+            return self._report_bug(task, bug)
         if self._term.health.well("queue"):
             telemetry.logger.info("queue available")
             self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
@@ -203,7 +203,7 @@ class Reconciler:
                 return self._record(task, None, stored, is_final=False)
             if armed is Armed.COLLISION:
                 raise errors.Bug(f"another Schedule has the id of {seen.identity}; make it anew")
-            if armed is Armed.APPLIED and (not needs_check or await self._ask_for_check(known)):
+            if armed is Armed.APPLIED and (not needs_check or await self._request_check(known)):
                 break
         else:
             raise errors.Bug(f"the definition of {seen.identity} does not come to rest")
@@ -454,7 +454,7 @@ class Reconciler:
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
 
-    async def _ask_for_check(self, known: Definition) -> bool:
+    async def _request_check(self, known: Definition) -> bool:
         """Ask a worker to check the Secrets; False if the queue has lost the definition again."""
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
@@ -490,7 +490,7 @@ class Reconciler:
             )
         return 0.0
 
-    def _went_wrong(self, task: Task, bug: Exception) -> float:
+    def _report_bug(self, task: Task, bug: Exception) -> float:
         with structlog.contextvars.bound_contextvars(
             namespace=task.seen.namespace, schedule=task.seen.name, uid=task.seen.uid
         ):

@@ -233,7 +233,7 @@ class ScheduleSets:
             if not await schedules.hold_set(self._term.api, item):
                 state.is_unread = True
                 return _STALE_SECONDS
-        await self._ask_durability()
+        await self._read_durability()
         state.status.durability = self._durability or state.status.durability
 
         answer = state.answer
@@ -281,7 +281,7 @@ class ScheduleSets:
             return found
         return await schedules.read_set(api, change.namespace, name)
 
-    async def _ask_durability(self) -> None:
+    async def _read_durability(self) -> None:
         now = self._term.clock.monotonic()
         if self._durability is None or now - self._durability_at >= _DURABILITY_SECONDS:
             with contextlib.suppress(errors.TryLater):  # the status keeps its last values

@@ -63,7 +63,7 @@ class SetReconciler:
             status.lost = None
         try:
             spec = self._parsed(seen, stored)
-            pending = await self._ask(spec, is_accepted=state.accepted == seen.generation)
+            pending = await self._verdict(spec, is_accepted=state.accepted == seen.generation)
         except (errors.InvalidSpec, _Refused) as refused:
             answer = conditions.stalled(*_why(refused))
             record = without_spec(seen, SetState.STALLED, status.spread)
@@ -124,7 +124,7 @@ class SetReconciler:
             raise errors.InvalidSpec((_OTHER_KIND,))
         return spec
 
-    async def _ask(self, spec: setspec.SetSpec, *, is_accepted: bool) -> str:
+    async def _verdict(self, spec: setspec.SetSpec, *, is_accepted: bool) -> str:
         """Return why the API server gave no verdict on its Jobs yet; empty = they can be created.
 
         Does not check an accepted generation again. Raises _Refused.

@@ -263,7 +263,7 @@ class Reporter:
 
     # -- what the queue shows --------------------------------------------------------------------
 
-    async def _look(self, schedule: ScheduleState) -> None:
+    async def _read_queue(self, schedule: ScheduleState) -> None:
         """Read the position of the chain and the open slots from the queue into the state.
 
         Raises QueueUnavailable.
@@ -294,7 +294,7 @@ class Reporter:
         if schedule is None:
             return None
         with contextlib.suppress(errors.TryLater):  # without Redis, render what was read before
-            await self._look(schedule)
+            await self._read_queue(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
         self._term.services.outcomes.require(uid)

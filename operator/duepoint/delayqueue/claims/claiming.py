@@ -129,7 +129,7 @@ class Claims:
         self._is_outdated = any(
             isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
         )
-        return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
+        return [answers.get(shard) or _retry_later(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         """Return the shards of servers that hold none of these; empty if there is one server."""
@@ -152,11 +152,11 @@ class Claims:
     ) -> None:
         """Record the trouble of this one shard, so that it does not hold up the others."""
         if isinstance(trouble, queue_errors.ShardMoving):
-            answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
+            answers[shard] = _retry_later(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
         elif not isinstance(trouble, (errors.Bug, queue_errors.Damaged)):
             failed[shard] = trouble
         else:  # the shard contains data that our scripts do not expect
-            answers[shard] = _look_again(shard)
+            answers[shard] = _retry_later(shard)
             telemetry.unreadable_total.labels("shard").inc()
             if shard not in self._puzzling:
                 self._puzzling.add(shard)
@@ -349,7 +349,7 @@ def _records(occurrences: list[bytes]) -> dict[str, Any]:
     return {"records": found, "unreadable": frozenset(unreadable)}
 
 
-def _look_again(
+def _retry_later(
     shard: messages.ShardId,
     trouble: errors.DuepointError | None = None,
     *,

@@ -60,7 +60,7 @@ class Fallbacks:
             shard: dict[str, object]() for shard in sharding.all_shards(self.index.known_layout())
         }
         while asked:
-            some = await self._look(asked)
+            some = await self._doubt(asked)
             replies |= some
             asked = await self.index.whereabouts(
                 {
@@ -79,7 +79,7 @@ class Fallbacks:
                 raise reply
         return tuple(found)
 
-    async def _look(
+    async def _doubt(
         self, asked: Mapping[messages.ShardId, Mapping[str, object]]
     ) -> dict[messages.ShardId, Any]:
         calls = []

@@ -153,7 +153,7 @@ class Node:
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
             await self.drop_idle()
             if isinstance(error, _TIMEOUTS):
-                self._ask_until_it_answers()
+                self._probe_until_it_answers()
             return [error] * len(commands)
         if any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies):
             await self.drop_idle()
@@ -222,7 +222,7 @@ class Node:
         """Write once, then read all replies; close a connection that may have unread ones."""
         try:
             await self._connect(connection, upheavals)
-            run_id = self._who(connection)
+            run_id = self._server_mark(connection)
             packed = [
                 hiredis.pack_command((*each[:-1], run_id) if each[-1] is RUN_ID else each)
                 for each in commands
@@ -268,11 +268,11 @@ class Node:
         for connection in idle:
             await connection.disconnect(nowait=True)
 
-    def _ask_until_it_answers(self) -> None:
+    def _probe_until_it_answers(self) -> None:
         if self._asking is None and not self._is_closed:
-            self._asking = asyncio.create_task(self._ask(), name="silent server of the queue")
+            self._asking = asyncio.create_task(self._probe(), name="silent server of the queue")
 
-    async def _ask(self) -> None:
+    async def _probe(self) -> None:
         try:
             while True:
                 with contextlib.suppress(*_TIMEOUTS):
@@ -284,7 +284,7 @@ class Node:
         finally:
             self._asking = None
 
-    def _who(self, connection: Any) -> str:  # noqa: ANN401 - of the library
+    def _server_mark(self, connection: Any) -> str:  # noqa: ANN401 - of the library
         run_id = self._run_ids.get(connection, "")
         met = self._met
         if not run_id or met.get("run_id") != run_id or _is_replica(met):

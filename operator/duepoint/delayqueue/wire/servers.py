@@ -239,14 +239,14 @@ class Cluster:
                 return
             await faults.reach(FaultPoint.BEFORE_CLUSTER_MAP)
             for host in dict.fromkeys((self._teller, *self.hosts(), *self._seeds)):
-                if found := await self._ask_for_map(host):
+                if found := await self._read_map(host):
                     self._is_stale = False
                     self._teller = host
                     await self._take(found, host)
                     break
             self._refreshed_at = asyncio.get_running_loop().time()
 
-    async def _ask_for_map(self, host: connecting.Host) -> Sequence[Any]:
+    async def _read_map(self, host: connecting.Host) -> Sequence[Any]:
         try:
             async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):
                 (reply,) = await self._node(host).exchange([("CLUSTER", "SLOTS")])

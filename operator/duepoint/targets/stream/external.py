@@ -133,13 +133,13 @@ class ExternalStreams:
             return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
         try:
             try:
-                return await self._ask(namespace, server, command)
+                return await self._send(namespace, server, command)
             except ServerError as error:
                 if (moved := _MOVED.fullmatch(str(error))) is None:
                     raise
             named = _moved_to(server, moved[1], int(moved[2]))
             try:
-                return await self._ask(namespace, named, command)
+                return await self._send(namespace, named, command)
             except OSError as error:
                 raise servers.unnamed(error) from None
         except ServerError as error:
@@ -175,7 +175,7 @@ class ExternalStreams:
         connection = dataclasses.replace(secured, unspeakable=unspeakable)
         return _Server(connection=connection, address=address)
 
-    async def _ask(self, namespace: str, server: _Server, command: tuple[Part, ...]) -> str:
+    async def _send(self, namespace: str, server: _Server, command: tuple[Part, ...]) -> str:
         """Run the command and return the entry's id; keep a connection only after a reply."""
         key = server.connection.digest, server.address.hosts
         pool = self._pools.setdefault(key, _Pool(namespace))
@@ -183,7 +183,7 @@ class ExternalStreams:
         pool.users += 1
         self._keep_bound()
         try:
-            return await self._ask_over(pool, server, command)
+            return await self._send_over(pool, server, command)
         finally:
             pool.users -= 1
             self._keep_bound()
@@ -198,7 +198,7 @@ class ExternalStreams:
                 return
             self._pools.pop(gone).close()
 
-    async def _ask_over(self, pool: _Pool, server: _Server, command: tuple[Part, ...]) -> str:
+    async def _send_over(self, pool: _Pool, server: _Server, command: tuple[Part, ...]) -> str:
         async with pool.room:
             while pool.idle and not pool.idle[-1].is_open:
                 pool.idle.pop().close()

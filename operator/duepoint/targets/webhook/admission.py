@@ -291,7 +291,7 @@ class CircuitBreaker:
             return
         is_first = self._looked_at == float("-inf")
         self._looked_at = now
-        looking = self._look_after()
+        looking = self._report()
         if is_first:
             await asyncio.wait({looking}, timeout=_FIRST_SECONDS)
 
@@ -346,7 +346,7 @@ class CircuitBreaker:
     ) -> None:
         """Count a delivery, with the cause of a failure; None = the receiver's health unknown."""
         if is_probe:
-            self._look_after(self._shared.probed(host, succeeded, cause))
+            self._report(self._shared.probed(host, succeeded, cause))
         elif succeeded is None or host in self._hosts:
             return  # deliveries that were in flight when the circuit opened do not count
         elif host in self._calls or not succeeded:
@@ -357,7 +357,7 @@ class CircuitBreaker:
         calls = self._calls.pop(host, None) or deque(maxlen=rule.last_calls)
         calls.append((now, has_failed))
         if has_failed and (why := rule.trouble_of(calls, now)):
-            self._look_after(self._shared.open(host, why, cause))
+            self._report(self._shared.open(host, why, cause))
         elif any(failed for _, failed in calls):
             self._calls[host] = calls
             if len(self._calls) > circuits.MOST_KNOWN:
@@ -369,18 +369,18 @@ class CircuitBreaker:
         If Redis does not take the record, the next delivery gets the same 410 again.
         """
         if generation or uid in self._gone:
-            self._look_after(self._shared.note_gone(uid, generation))
+            self._report(self._shared.note_gone(uid, generation))
 
     # -- what all workers share ------------------------------------------------------------------
 
-    def _look_after(self, *reports: Awaitable[None]) -> asyncio.Task[None]:
+    def _report(self, *reports: Awaitable[None]) -> asyncio.Task[None]:
         """In the background, make these reports to the other workers and read the copy again."""
-        task = asyncio.get_running_loop().create_task(self._look(reports))
+        task = asyncio.get_running_loop().create_task(self._report_and_read(reports))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _look(self, reports: Iterable[Awaitable[None]]) -> None:
+    async def _report_and_read(self, reports: Iterable[Awaitable[None]]) -> None:
         try:
             for report in reports:
                 await report
