@@ -139,9 +139,9 @@ class Alarms:
 
     def ring_all(self) -> None:
         """Make every shard due now."""
-        self.look_again(self._shards)
+        self.ring_after(self._shards)
 
-    def look_again(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
+    def ring_after(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
         """Make these shards due after this long, unless they are due earlier."""
         for shard in shards:
             self._set(shard, after_seconds)

@@ -148,7 +148,7 @@ class Claimer:
         look_ahead = functools.partial(self._claim_early, looks)
         wakeups = self._wakeups = self._queue.wakeups(look_ahead)
         await wakeups.start()
-        claim_everywhere = functools.partial(wakeups.look_again, self._shards)
+        claim_everywhere = functools.partial(wakeups.ring_after, self._shards)
         beating = asyncio.create_task(self._keepalive.run(wakeups, layout, claim_everywhere))
         draining = asyncio.create_task(self._draining.wait())
         try:
@@ -163,13 +163,13 @@ class Claimer:
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
         due = await self._wait_until_due(beating, draining)
-        asks, later = self._room.asks(due)
-        for shards, batch in asks:
+        requests, later = self._room.requests(due)
+        for shards, batch in requests:
             await self._claim(shards, batch)
         if later:
             # Attempts may free room without an event, or hang: check again after a moment.
             after_seconds = 0.0 if self._room.has_enough() else _LOOK_FOR_ROOM_SECONDS
-            self._wakeups.look_again(later, after_seconds=after_seconds)
+            self._wakeups.ring_after(later, after_seconds=after_seconds)
             self._waiting.update(later)
 
     def _claim_early(
@@ -181,8 +181,8 @@ class Claimer:
         caches are cold on both sides. If this early claim finds a point due, it takes it. Its
         errors are ignored: the claim that follows meets them again.
         """
-        asks, _ = self._room.asks(shards)
-        for some, batch in asks:
+        requests, _ = self._room.requests(shards)
+        for some, batch in requests:
             look = asyncio.create_task(self._claim(some, batch))
             looks.add(look)
             look.add_done_callback(functools.partial(_forget_early, looks))
@@ -265,7 +265,7 @@ class Claimer:
         now = self._clock.monotonic()
         if now < self._suspects_until:
             self._suspected.add(shard)
-            self._wakeups.look_again([shard], after_seconds=self._suspects_until - now)
+            self._wakeups.ring_after([shard], after_seconds=self._suspects_until - now)
             return
         self._suspects_until = now + self._limits.lease_seconds
         answers: list[messages.Claimed] = []
@@ -273,7 +273,7 @@ class Claimer:
             answers = await self._claim([shard], self._limits.batch, of_suspects=True)
         except errors.TryLater:
             # The next ordinary claim reports the outage.
-            self._wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)
+            self._wakeups.ring_after([shard], after_seconds=claiming.AWAY_SECONDS)
         finally:
             if not any(one.claim is not None and one.claim.is_suspect for one in answers):
                 self._end_suspects()  # another worker was quicker
@@ -281,7 +281,7 @@ class Claimer:
     def _end_suspects(self) -> None:
         self._suspects_until = -math.inf
         if self._suspected:
-            self._wakeups.look_again(self._suspected)
+            self._wakeups.ring_after(self._suspected)
             self._suspected.clear()
 
     async def _wait_until_due(
@@ -325,7 +325,7 @@ class Claimer:
     def _give_room(self) -> None:
         """Claim for the waiting shards: fewer points are in hand, or fewer of them are Jobs."""
         if self._waiting and self._room.has_enough():
-            self._wakeups.look_again(self._waiting)
+            self._wakeups.ring_after(self._waiting)
             self._waiting.clear()
         self._isolation.note_change()
 

@@ -41,7 +41,7 @@ _BEYOND = 128
 
 
 #: Shards to claim from, with the most points of each.
-Asks = list[tuple[Sequence[messages.ShardId], int]]
+Requests = list[tuple[Sequence[messages.ShardId], int]]
 
 
 class Room:
@@ -68,7 +68,9 @@ class Room:
         """Whether there is room for any shard."""
         return self._free() >= self._enough()
 
-    def asks(self, due: Sequence[messages.ShardId]) -> tuple[Asks, Sequence[messages.ShardId]]:
+    def requests(
+        self, due: Sequence[messages.ShardId]
+    ) -> tuple[Requests, Sequence[messages.ShardId]]:
         """Return what to claim from the due shards, and the shards that must wait for room."""
         free, enough = self._free(), self._enough()
         beyond = min(0, self._most - self.in_hand.total()) + _BEYOND

@@ -21,8 +21,8 @@ def a_room(in_hand: int = 0, more: int = 0) -> room.Room:
 
 
 def test_each_shard_gets_a_part_until_it_is_known_that_it_has_more():
-    assert a_room().asks([BURST, QUIET]) == ([([BURST, QUIET], room.PART)], [])
-    assert a_room(in_hand=16, more=5_000).asks([BURST, QUIET]) == (
+    assert a_room().requests([BURST, QUIET]) == ([([BURST, QUIET], room.PART)], [])
+    assert a_room(in_hand=16, more=5_000).requests([BURST, QUIET]) == (
         [([QUIET], room.PART), ([BURST], 500)],
         [],
     )
@@ -31,9 +31,9 @@ def test_each_shard_gets_a_part_until_it_is_known_that_it_has_more():
 def test_a_burst_waits_for_an_eighth_of_the_room_and_a_quiet_namespace_for_none():
     full = a_room(in_hand=900, more=5_000)
     assert not full.has_enough()
-    assert full.asks([BURST, QUIET]) == ([([QUIET], room.PART)], [BURST])
+    assert full.requests([BURST, QUIET]) == ([([QUIET], room.PART)], [BURST])
     over = a_room(in_hand=1_000, more=5_000)
-    assert over.asks([BURST, QUIET]) == ([([QUIET], room.PART)], [BURST])
+    assert over.requests([BURST, QUIET]) == ([([QUIET], room.PART)], [BURST])
 
 
 # -- places of Jobs --------------------------------------------------------------------------------

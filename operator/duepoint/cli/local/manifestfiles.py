@@ -89,9 +89,9 @@ class ManifestFiles:
             if not path.is_file() and not path.is_dir():
                 self.contents[name] = self._content(name)
         self._seen = dict(self._walked())
-        self.look()
+        self.read_changes()
 
-    def look(self) -> set[str]:
+    def read_changes(self) -> set[str]:
         """Read changed files again; return those that changed, appeared or were deleted."""
         before, self._seen = self._seen, dict(self._walked())
         if self._seen != before:

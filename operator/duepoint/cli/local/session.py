@@ -150,7 +150,7 @@ class RunSession:
             await self._refresh(running)
             if self._once and await self._all_ended(running):
                 return True
-            if not self._once and (changed := self._files.look()):
+            if not self._once and (changed := self._files.read_changes()):
                 await self._apply(running.api, changed)
             if (left := ends_at - loop.time()) <= 0:
                 return False

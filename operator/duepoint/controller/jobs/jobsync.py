@@ -114,7 +114,7 @@ class JobSync:
 
     # -- requesting work ---------------------------------------------------------------------------
 
-    def look(self, schedule_uid: str) -> None:
+    def request(self, schedule_uid: str) -> None:
         """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
         state = self._states.get(schedule_uid)
         if state is not None and (state.refused_pods or self._cache.of(state.owner)):

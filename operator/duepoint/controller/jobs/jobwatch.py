@@ -119,10 +119,10 @@ class JobWatch:
                     self._observe(job, pod_end=await self._pod_end(job))
         for owner in self._cache.retain(namespace, uids):
             if self._is_its_own(owner):
-                self.sync.look(owner.uid)
+                self.sync.request(owner.uid)
                 self.sync.job_ended(owner.uid, "")
         for run in self._reporter.states.running_jobs(namespace):
-            self.sync.look(run.uid)
+            self.sync.request(run.uid)
             self.sync.missing(run, after=0)
         return version
 
@@ -189,7 +189,7 @@ class JobWatch:
         ended = jobstate.end_of(job, owner, slot_us, self._term.clock.now_us(), pod_end)
         if ended is not None and was_active:
             known.succeeded = ended.state is RunState.SUCCEEDED
-        self.sync.look(owner.uid)
+        self.sync.request(owner.uid)
         if known.succeeded is None:
             self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
         elif was_active and ended is not None:
@@ -215,7 +215,7 @@ class JobWatch:
         deleted at once has none.
         """
         self._cache.drop(known.uid)
-        self.sync.look(known.owner.uid)
+        self.sync.request(known.owner.uid)
         if known.succeeded is None:
             run = jobstate.start_of(job, known.owner, known.slot_us)
             self.sync.missing(run, after=GRACE_SECONDS, why=why)

@@ -38,7 +38,7 @@ class IndexWatch:
         self._upheavals = term.queue.health.upheavals
         self._asked = asyncio.Event()
 
-    def look(self) -> None:
+    def check_soon(self) -> None:
         """Check soon: a server may have changed."""
         self._asked.set()
 
@@ -116,7 +116,7 @@ class IndexWatch:
         ):
             raise queue_errors.LayoutChanged("the index was made with another layout")
         self._layout = found
-        self._term.services.partitioner.look()
+        self._term.services.partitioner.check_layout()
 
     async def _open(self) -> None:
         """Create the shards that are missing: a single emptied node has lost only its own."""

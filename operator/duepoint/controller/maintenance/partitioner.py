@@ -66,7 +66,7 @@ class Partitioner:
         self._asked = asyncio.Event()
         self._progress = _Progress()
 
-    def look(self) -> None:
+    def check_layout(self) -> None:
         """Check the layout that was just read for a requested or unfinished move."""
         if (
             self._term.queue.layouts.wanted_shards

@@ -523,7 +523,7 @@ class ScheduleRuns:
         if run.rendered == run.changes and not is_replacing:
             self._outcomes.shown_of_run(run.seen.uid)
         if run.schedule_uid:
-            self._term.services.jobs.sync.look(run.schedule_uid)
+            self._term.services.jobs.sync.request(run.schedule_uid)
         if run.shown.ended_us is not None:
             run.ended_us = run.shown.ended_us or self._term.clock.now_us()
             self._check_soon(run.seen.uid)

@@ -82,7 +82,7 @@ class Reconciler:
     def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
         """Refuse a generation that was armed: remove it from the queue until the next edit."""
         self._refused[uid] = refusal
-        self._term.services.store.look_again(namespace, name, uid, refusal.generation)
+        self._term.services.store.reconcile_again(namespace, name, uid, refusal.generation)
 
     def prove(self, uid: str, generation: int) -> None:
         """Record that a Job of this generation was created, so it needs no dry run."""
@@ -245,11 +245,11 @@ class Reconciler:
             return None  # the removal follows at once
         is_of_this = definition is None or definition.generation == seen.generation
         if task.went_back and is_of_this and (definition or report):
-            others.reporter.went_back(seen)
+            others.reporter.restored(seen)
         if report is not None:
             others.reporter.report(seen.uid, report)
         elif definition is not None:
-            others.reporter.held(seen.uid, definition)
+            others.reporter.stored(seen.uid, definition)
         if not is_final:
             return AGAIN
         others.store.record_applied(seen)

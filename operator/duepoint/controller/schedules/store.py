@@ -143,7 +143,7 @@ class Store:
         elif published.read(seen.status).has_accepted(seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
-    def look_again(self, namespace: str, name: str, uid: str, generation: int) -> None:
+    def reconcile_again(self, namespace: str, name: str, uid: str, generation: int) -> None:
         """Reconcile this generation again: its verdict may have changed after it was armed."""
         if uid not in self._deleted and self._applied.get(uid, -1) <= generation:
             self._applied.pop(uid, None)

@@ -26,7 +26,7 @@ from duepoint.schedules.points import PointKind
 _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 
 
-async def look(queue: DelayQueue, state: ScheduleState, stored: Definition, now_us: int) -> None:
+async def read(queue: DelayQueue, state: ScheduleState, stored: Definition, now_us: int) -> None:
     """Read the slots of a Schedule with this stored definition into its state.
 
     Raises QueueUnavailable.

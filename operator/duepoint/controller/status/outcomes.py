@@ -179,7 +179,7 @@ class Outcomes:
         for entry in entries:
             if entry.back_us:
                 self._term.services.resync.request()
-                self._term.services.index.look()
+                self._term.services.index.check_soon()
                 continue
             events = _events(entry)
             counted += events

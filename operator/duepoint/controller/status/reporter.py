@@ -95,7 +95,7 @@ class Reporter:
                 self._changed_soon(seen.uid)
             due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
             if due_us is not None:
-                self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
+                self._writer.check_in(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
@@ -103,7 +103,7 @@ class Reporter:
         if self._mark in seen.status or not published.read(seen.status).managed_by:
             schedule.is_overwritten = not schedule.is_published(seen.status)
             if schedule.is_overwritten:
-                self._writer.look(seen.uid, self._writer.rest(seen.uid))
+                self._writer.check_in(seen.uid, self._writer.rest(seen.uid))
         else:
             self._term.services.others.found(seen, self._term.record)
 
@@ -129,13 +129,13 @@ class Reporter:
         if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
             self._refuse(schedule, Reason.INVALID_SPEC, check.message)  # only an edit can mend it
 
-    def held(self, uid: str, definition: Definition) -> None:
+    def stored(self, uid: str, definition: Definition) -> None:
         """Take over the definition that the queue has now; nothing else has changed."""
         schedule = self.states.get(uid)
         if schedule is not None and schedule.definition is not None:
             schedule.definition = definition
 
-    def went_back(self, seen: Observed) -> None:
+    def restored(self, seen: Observed) -> None:
         """Handle a restored object: reports of newer generations are no longer true."""
         if (schedule := self.states.get(seen.uid)) is not None:
             state.restore(schedule, seen.status)
@@ -215,9 +215,9 @@ class Reporter:
         elif event.reason:
             self._changed_soon(uid)
         else:  # mostly the slot ends sooner, and one write shows its end
-            self._writer.look(uid, writer.STEADY_SECONDS)
+            self._writer.check_in(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.FORBIDDEN:
-            self._term.services.jobs.sync.look(uid)  # finished Jobs may fill the quota
+            self._term.services.jobs.sync.request(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):
             self._record_all(changes.of_event(schedule.object, event, before, after))
 
@@ -273,7 +273,7 @@ class Reporter:
         known = schedule.definition
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
             return  # an edit is about to be reported, or the queue was emptied
-        await openslots.look(self._term.queue, schedule, stored, now_us)
+        await openslots.read(self._term.queue, schedule, stored, now_us)
         if folding.lost_deliveries(schedule, now_us):
             await self._term.services.outcomes.catch_up()
             for slot_us in folding.lost_deliveries(schedule, now_us):
@@ -312,7 +312,7 @@ class Reporter:
             schedule.is_overwritten = False
             schedule.version = max(schedule.version, version)
             self._show(uid)
-        self._term.services.jobs.sync.look(uid)
+        self._term.services.jobs.sync.request(uid)
 
     def _show(self, uid: str) -> None:
         """Release the ledger's record if the published status shows all of it."""

@@ -130,9 +130,9 @@ class StatusWriter:
         pending.urgency = max(pending.urgency, _UNLIMITED * unlimited, _URGENT * urgent)
         if pending.changed_at is None:
             pending.changed_at = self._term.clock.monotonic()
-        self.look(uid, seconds if pending.urgency == _USUAL else 0.0)
+        self.check_in(uid, seconds if pending.urgency == _USUAL else 0.0)
 
-    def look(self, uid: str, seconds: float) -> None:
+    def check_in(self, uid: str, seconds: float) -> None:
         """Check in ``seconds`` whether the status has changed by itself."""
         self._tasks.put(uid, uid, after=seconds)
 
