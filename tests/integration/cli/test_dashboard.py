@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from tests.support import pagereader
 from tests.unit.cli.test_words import write_kubeconfig
 
 _KUBECTL = """#!{python}
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 words = sys.argv[1:]
 if "get" in words:
     print("https 443")
@@ -53,16 +55,24 @@ def start(tmp_path):
                 "PATH": str(tmp_path), "BROWSER": f"{tmp_path / 'browser'} %s",
                 "PYTHONUNBUFFERED": "1", **environment,
             },
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
     return run
 
 
+def press_ctrl_c(process: subprocess.Popen[str]) -> None:
+    """Signal the command and its kubectl, as a terminal does.
+
+    A signal to the command alone may come just before it begins to read, and then waits for that.
+    """
+    os.killpg(process.pid, signal.SIGINT)
+
+
 def test_the_browser_is_led_to_the_page_once_with_the_users_token(start):
     with start() as process:
         lines = [process.stdout.readline().strip() for _ in range(3)]
-        process.send_signal(signal.SIGINT)
+        press_ctrl_c(process)
         _, err = process.communicate(timeout=60)
     assert lines == [
         "https://localhost:40123/dashboard/  (Ctrl-C ends it)",
@@ -75,7 +85,7 @@ def test_the_browser_is_led_to_the_page_once_with_the_users_token(start):
 def test_a_token_is_made_for_a_service_account(start):
     with start("--account", "anna", BROWSER="/nowhere/browser") as process:
         _, said = (process.stdout.readline() for _ in range(2))
-        process.send_signal(signal.SIGINT)
+        press_ctrl_c(process)
         process.communicate(timeout=60)
     assert said.endswith("https://localhost:40123/dashboard/#token=made-for-anna\n")
 
