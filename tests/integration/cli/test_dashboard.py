@@ -27,7 +27,8 @@ else:
     time.sleep(60)
 """
 _BROWSER = """#!{python}
-import http.client, pathlib, sys, urllib.parse
+import http.client, signal, sys, urllib.parse
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 url = urllib.parse.urlsplit(sys.argv[1])
 asked = []
 for _ in range(2):
