@@ -154,7 +154,9 @@ def without_replaced(
     """Return the effects without Jobs that were deleted before Redis forgot that they had run.
 
     A newer slot has deleted such a Job but has none itself yet: its worker died, or the API server
-    went away. Until a status says that the older slot had started, only Redis knows it.
+    went away. Until a status says that the older slot had started, only Redis knows it. Nor is the
+    second Job of a slot counted that a worker made with the request before which it was paused: an
+    Event reports it (``JobMadeAgain`` in semantics.md).
     """
     if subject.target != "job" or "Replace" not in subject.values("concurrencyPolicy", "Allow"):
         return found
@@ -172,5 +174,16 @@ def without_replaced(
             and newer.at_us < again.at_us < (newer.gone_us or again.at_us + 1)
             for newer in made
         )
+    }
+    resumed = [
+        at_us + round(event.amount * S)
+        for at_us, event in events_of(judgement.record, Kind.PAUSE_BEFORE)
+    ]
+    replaced |= {
+        (again.name, again.at_us)
+        for job, again in itertools.permutations(made, 2)
+        if job.name == again.name
+        and (job.gone_us or again.at_us) < again.at_us
+        and any(0 <= again.at_us - at_us <= S / 10 for at_us in resumed)
     }
     return [effect for effect in found if (effect.key, effect.at_us) not in replaced]

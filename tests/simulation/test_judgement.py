@@ -14,6 +14,8 @@ from tests.simulation.judgement import Judgement, Subject, without_collected, wi
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 
+PAUSE_SECONDS = faults.usual(Kind.PAUSE_BEFORE, 1).amount
+
 
 @pytest.fixture
 def judge_of(quiet):
@@ -122,20 +124,25 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
 
 
 @pytest.mark.parametrize(
-    ("lost_at", "policy", "newer", "counts"),
+    ("events", "policy", "newer", "counts"),
     [
-        (9.0, "Replace", (8.0, 8.5), 1),
-        (9.0, "Replace", (8.0, None), 2),
-        (None, "Replace", (8.0, 8.5), 2),
-        (12.0, "Replace", (8.0, 8.5), 2),
-        (9.0, "Forbid", (8.0, 8.5), 2),
+        ([(9.0, Kind.FALL_BACK)], "Replace", (8.0, 8.5), 1),
+        ([(9.0, Kind.FALL_BACK)], "Replace", (8.0, None), 2),
+        ([], "Replace", (8.0, 8.5), 2),
+        ([(12.0, Kind.FALL_BACK)], "Replace", (8.0, 8.5), 2),
+        ([(9.0, Kind.FALL_BACK)], "Forbid", (8.0, 8.5), 2),
+        ([(10.0 - PAUSE_SECONDS, Kind.PAUSE_BEFORE)], "Replace", (8.0, None), 1),
+        ([(9.0 - PAUSE_SECONDS, Kind.PAUSE_BEFORE)], "Replace", (8.0, None), 2),
     ],
-    ids=["nothing is left", "the newer Job is there", "Redis forgot nothing", "later", "Forbid"],
+    ids=[
+        *("nothing is left", "the newer Job is there", "Redis forgot nothing", "later", "Forbid"),
+        *("a paused worker made it", "a worker was paused before"),
+    ],
 )
-def test_a_replaced_job_comes_again_only_where_redis_forgot_it_and_no_newer_one_is_there(
-    judge_of, lost_at, policy, newer, counts
+def test_a_replaced_job_comes_again_only_where_redis_forgot_it_or_its_request_came_late(
+    judge_of, events, policy, newer, counts
 ):
-    judge = judge_of(*([] if lost_at is None else [(lost_at, Kind.FALL_BACK)]))
+    judge = judge_of(*events)
     begin_us = judge.record.begin_us
     spec = {"schedule": "@every 3s", "jobTemplate": {}, "concurrencyPolicy": policy}
     jobs = []
