@@ -209,9 +209,12 @@ def _judge_required(
 
 
 def _was_emptied(judgement: Judgement, due: int) -> bool:
-    """Whether users' streams were lost, by a FLUSHALL or a server that lost nearly everything."""
+    """Whether users' streams were lost, by a FLUSHALL or a server that lost nearly everything.
+
+    A server that lost only the last seconds may have lost an entry of which a status tells already.
+    """
     return any(
-        at >= due and (event.kind is Kind.FLUSH or event.amount >= MUCH_LOST)
+        at >= due and (event.kind is Kind.FLUSH or event.amount >= MUCH_LOST or at - due <= _LAG_US)
         for at, event in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)
     )
 
