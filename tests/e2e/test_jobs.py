@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import times
 from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_firing import slot_us
 from tests.support import stack as stacks
@@ -65,16 +67,22 @@ def seconds_of(text: str) -> int:
 
 async def test_max_runs_are_counted_over_a_killed_worker_and_an_emptied_redis(stack):
     _, worker = await stack.running()
-    spec = {"schedule": "@every 2s", "maxRuns": 6, "jobTemplate": template()}
-    await stack.apply("few", spec | {"successfulJobsHistoryLimit": 10})
+    spec = {"schedule": "@every 1s", "maxRuns": 30, "jobTemplate": template()}
+    await stack.apply("few", spec | {"successfulJobsHistoryLimit": 40})
     await stack.wait_for_job("few", 1)
     await worker.kill()
+    killed, before = times.time_text(int(time.time()) * 1_000_000), len(await stack.jobs("few"))
     again = stack.worker("again")
-    before = len(await stack.jobs("few"))
-    await stack.wait_for_job("few", before + 1)
+
+    def is_taken_over(found):
+        """Whether the slots that the killed worker held have been settled by the other one."""
+        oldest = found["status"].get("openSlots", {}).get("oldest", "9")
+        return runs(found).get("started", 0) > before and oldest > killed
+
+    await stack.wait_for_schedule("few", is_taken_over, "the claim of the killed is taken over")
     await again.drain()  # from here on nothing starts, however long the status takes
     started = len(await stack.jobs("few"))
-    assert started < 6
+    assert started < 30
     await stack.wait_for_schedule(
         "few", lambda found: runs(found).get("started") == started, "the status tells every run"
     )
@@ -89,10 +97,10 @@ async def test_max_runs_are_counted_over_a_killed_worker_and_an_emptied_redis(st
     # What is not there cannot be waited for: two slots more pass, by the runs of another Schedule.
     await stack.apply("beside", {"schedule": "@every 2s", "webhook": stack.webhook()})
     await stack.wait_for_deliveries(3, "beside")
-    assert len(await stack.jobs("few")) == 6
-    assert runs(await stack.schedule("few"))["started"] == 6
-    await stack.apply("few", spec | {"maxRuns": 7, "successfulJobsHistoryLimit": 10})
-    await stack.wait_for_job("few", 7)
+    assert len(await stack.jobs("few")) == 30
+    assert runs(await stack.schedule("few"))["started"] == 30
+    await stack.apply("few", spec | {"maxRuns": 31, "successfulJobsHistoryLimit": 40})
+    await stack.wait_for_job("few", 31)
 
 
 # -- ends --------------------------------------------------------------------------------------
