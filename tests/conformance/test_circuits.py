@@ -112,7 +112,7 @@ async def test_beyond_a_number_of_receivers_further_ones_are_called_as_if_they_w
 def test_what_opens_a_circuit():
     def trouble(*failures, seconds_each=1):
         calls = [(number * seconds_each, failed) for number, failed in enumerate(failures)]
-        return circuits.CircuitRule().trouble_of(calls, calls[-1][0])
+        return circuits.CircuitRule().trouble_of(calls)
 
     assert trouble(*[True] * 9) == ""
     assert trouble(False, *[True] * 10) == "10 failures in a row"

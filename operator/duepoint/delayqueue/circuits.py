@@ -51,7 +51,7 @@ class CircuitRule:
     forget_us: int = 3_600_000_000
     gone_us: int = 35 * 86_400_000_000
 
-    def trouble_of(self, calls: Sequence[tuple[float, bool]], now: float) -> str:
+    def trouble_of(self, calls: Sequence[tuple[float, bool]]) -> str:
         """Return why a circuit opens after these calls, the last ``last_calls``; empty if not.
 
         Each is the time at which it ended, in seconds, and whether it failed.
@@ -59,7 +59,8 @@ class CircuitRule:
         failures = [failed for _, failed in calls]
         if len(calls) >= self.most_in_a_row and all(failures[-self.most_in_a_row :]):
             return f"{self.most_in_a_row} failures in a row"
-        is_recent = len(calls) == self.last_calls and calls[0][0] > now - self.within_seconds
+        took = calls[-1][0] - calls[0][0]
+        is_recent = len(calls) == self.last_calls and took < self.within_seconds
         if is_recent and 2 * sum(failures) > len(calls):
             return f"{sum(failures)} of its last {len(calls)} requests failed"
         return ""

@@ -353,10 +353,10 @@ class CircuitBreaker:
             self._count(host, cause, has_failed=not succeeded)
 
     def _count(self, host: str, cause: str, *, has_failed: bool) -> None:
-        rule, now = self._shared.rule, self._clock.monotonic()
+        rule = self._shared.rule
         calls = self._calls.pop(host, None) or deque(maxlen=rule.last_calls)
-        calls.append((now, has_failed))
-        if has_failed and (why := rule.trouble_of(calls, now)):
+        calls.append((self._clock.monotonic(), has_failed))
+        if has_failed and (why := rule.trouble_of(calls)):
             self._report(self._shared.open(host, why, cause))
         elif any(failed for _, failed in calls):
             self._calls[host] = calls
