@@ -142,15 +142,10 @@ async def of_schedule(
     api: port.Api, namespace: str, schedule_name: str, schedule_uid: str
 ) -> tuple[Job, ...]:
     """Return all existing Jobs of this Schedule, in no particular order."""
-    found = await labelled(api, namespace, schedule_name)
+    query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
+    found = await port.listed(api, collection(namespace), Job, query)
     owner = JobOwner(namespace, schedule_name, schedule_uid)
     return tuple(job for job in found if is_run_of(job, owner))
-
-
-async def labelled(api: port.Api, namespace: str, schedule_name: str) -> list[Job]:
-    """Return all Jobs with the label of a Schedule of this name, with any controller."""
-    query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
-    return await port.listed(api, collection(namespace), Job, query)
 
 
 def finished(job: Job) -> JobResult | None:

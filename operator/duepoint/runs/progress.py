@@ -100,12 +100,6 @@ def opened(course: Progress, slot_us: int) -> None:
     course.open[slot_us] = RunSlot()
 
 
-def dropped(course: Progress, slot_us: int) -> None:
-    """Drop a slot that will never run, without counting it."""
-    course.open.pop(slot_us, None)
-    course.waits_for = ""
-
-
 def applied(course: Progress, event: RunEvent) -> bool:
     """Apply an event; return False if it changes nothing."""
     slot = course.open.get(event.slot_us)

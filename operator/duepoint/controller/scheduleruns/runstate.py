@@ -1,8 +1,8 @@
 """The state of one ScheduleRun: its spec, its progress and its published status.
 
-Holds the steps that need no I/O: choosing the slots to enqueue next, finding lost ones, and ending
-those of a deleted Schedule. ``scheduleruns`` does the I/O. A slot is *open* from the moment it is
-enqueued until its run has ended; ``runs.progress`` counts the slots.
+Holds the steps that need no I/O: choosing the slots to enqueue next, and finding lost ones.
+``scheduleruns`` does the I/O. A slot is *open* from the moment it is enqueued until its run has
+ended; ``runs.progress`` counts the slots.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ class ScheduleRunState:
         schedule_uid: the Schedule that it belongs to, once found. The status names it before any
             slot is enqueued.
         known: its Schedule's definition, read from the queue in each reconcile.
-        orphaned_at: when its Schedule was found to be deleted, monotonic; None = it is not.
-        missing: after that, since when the Job of a slot has been missing, monotonic.
         planned: how many slots it has in all; None = not counted yet.
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
             enqueue without an answer, or a loss of Redis.
@@ -61,8 +59,6 @@ class ScheduleRunState:
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None
-    orphaned_at: float | None = None
-    missing: dict[int, float] = field(default_factory=dict)
     planned: int | None = None
     is_doubtful: bool = False
     lost: list[int] = field(default_factory=list)
@@ -236,9 +232,6 @@ def apply(run: ScheduleRunState, event: RunEvent) -> bool:
     """Apply an event; return False if it changes nothing."""
     is_news = courses.applied(run.course, event)
     run.changes += is_news
-    if run.orphaned_at is not None and (event.is_retrying or event.state is RunState.PENDING):
-        withdrawn(run, event.slot_us, event.at_us)
-        return True
     return is_news
 
 
@@ -251,9 +244,7 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
         apply(run, ended)
 
 
-def _end(
-    run: ScheduleRunState, slot_us: int, state: RunState, message: str, now_us: int = 0
-) -> None:
+def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> None:
     """End a slot that no event has ended."""
     event = RunEvent(
         uid=run.schedule_uid,
@@ -264,64 +255,8 @@ def _end(
         trigger="" if run.wanted is None else run.wanted.trigger,
         state=state,
         reason=Reason.REPLACED if state is RunState.REPLACED else Reason.DELETED,
-        at_us=now_us,
-        finished_us=now_us,
+        at_us=0,
         message=message,
         run_uid=run.seen.uid,
     )
     apply(run, event)
-
-
-# -- a Schedule that was deleted -------------------------------------------------------------------
-#
-# A ScheduleRun ends with the Schedule that it began with: no more slots start, and started ones
-# come to their end. A slot that no worker had claimed is withdrawn from the queue. A claimed one is
-# attempted at most once more, and its outcome arrives. One with a Job lasts until that Job ends, or
-# until Kubernetes deletes it with its Schedule. Only a worker that crashes reports nothing: its
-# slot counts as failed once the longest attempt must be over.
-
-#: The longest attempt takes 300 s; the rest is for waiting in the worker and reporting the outcome.
-PATIENCE_SECONDS = 360.0
-#: A list may show that a Job is gone a moment before the watch shows how it ended.
-_MISSING_SECONDS = 3.0
-
-_WITH_ITS_JOB = "its Job was deleted with its Schedule before it had ended"
-_NOT_AGAIN = "it is not tried again, because its Schedule was deleted"
-_UNREPORTED = "its Schedule was deleted, and no worker reported how it ended"
-
-
-def withdrawn(run: ScheduleRunState, slot_us: int, now_us: int) -> None:
-    """End a slot that is not tried again; one that was never tried is not counted."""
-    slot = run.course.open.get(slot_us)
-    if slot is not None and slot.started_us:
-        _end(run, slot_us, RunState.FAILED, _NOT_AGAIN, now_us)
-    else:
-        courses.dropped(run.course, slot_us)
-        run.changes += 1
-
-
-def account(
-    run: ScheduleRunState, found: Iterable[jobs.Job], *, now: float, now_us: int
-) -> runstatus.RunVerdict:
-    """Update every open slot of an orphaned ScheduleRun.
-
-    Args:
-        found: the Jobs that exist.
-        now: monotonic.
-    """
-    wanted, since = run.wanted, run.orphaned_at
-    assert wanted is not None and since is not None  # noqa: S101, PT018
-    by_name = {job.metadata.name: job for job in found}
-    for slot_us, slot in list(run.course.open.items()):
-        if (job := by_name.get(run.job_name(slot_us))) is not None:
-            _apply_job(run, slot_us, job)
-        elif slot.job_name:
-            if now - run.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
-                _end(run, slot_us, RunState.FAILED, _WITH_ITS_JOB, now_us)
-        elif now - since >= PATIENCE_SECONDS:
-            _end(run, slot_us, RunState.FAILED, _UNREPORTED, now_us)
-    planned = run.course.opened if run.planned is None else run.planned
-    identity = f"{run.schedule_key[0]}/{run.schedule_key[1]} (uid {run.schedule_uid})"
-    if run.course.open:
-        return runstatus.ending(identity, run.course, planned)
-    return runstatus.cut_off(wanted, identity, run.course, planned)

@@ -7,7 +7,6 @@ standing of a ScheduleRun as conditions and as a sentence. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +30,11 @@ class RunVerdict:
 
     Attributes:
         conditions: the status conditions, all with the same message.
-        has_ended: whether no run of it will start or end any more.
-        is_cut_off: whether its Schedule's deletion ended it, perhaps long after its last run.
+        has_ended: whether no run of it will start any more.
     """
 
     conditions: tuple[Condition, ...]
     has_ended: bool = False
-    is_cut_off: bool = False
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -144,27 +141,20 @@ def waiting(reason: Reason, message: str) -> RunVerdict:
     return RunVerdict(conditions=conditions.reconciling(reason, message))
 
 
-def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
-    """Return the verdict when its Schedule was deleted and started runs have not ended."""
-    said = (
-        f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
-        f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
-    )
-    return waiting(Reason.SCHEDULE_NOT_FOUND, said)
-
-
-def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> RunVerdict:
-    """Return the verdict when its Schedule was deleted and no run is active."""
+def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None) -> RunVerdict:
+    """Return the verdict when its Schedule was deleted: nothing more starts, or is waited for."""
+    planned = course.opened if planned is None else planned
     if course.ended >= planned and not course.failed:
         return _ended(wanted, course, planned)
     said = (
         f"Schedule {schedule} was deleted: of {_runs(planned)} {course.succeeded} succeeded, "
         f"{course.failed} failed{_without_an_end(course)}"
     )
-    if left := max(0, planned - course.ended):
+    if course.open:
+        said += f", {len(course.open)} had not ended"
+    if left := max(0, planned - course.opened):
         said += f", {left} never started"
-    said += _newest_failure(course)
-    return dataclasses.replace(failed(Reason.SCHEDULE_NOT_FOUND, said), is_cut_off=True)
+    return failed(Reason.SCHEDULE_NOT_FOUND, said + _newest_failure(course))
 
 
 def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
@@ -264,13 +254,14 @@ def rendered(
         status["runs"] = _counts(course, planned)
     if course.cursor_us is not None:
         status["cursor"] = texts.instant(course.cursor_us)
-    if course.open:
+    if course.open and not verdict.has_ended:
         status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
     if course.first_us:
         status["startTime"] = texts.instant(course.first_us)
     if verdict.has_ended:
-        # The end of the last run; now if none ran, or its Schedule was deleted.
-        last_us = 0 if verdict.is_cut_off else course.last_us
+        # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
+        is_cut_off = verdict.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
+        last_us = 0 if is_cut_off else course.last_us
         status["completionTime"] = texts.instant(last_us or now_us - now_us % 1_000_000)
     return status
 

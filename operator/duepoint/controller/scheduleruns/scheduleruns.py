@@ -55,10 +55,6 @@ _WORKERS = 8
 #: The wait between two reads of a missing Schedule; an event causes an earlier one.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
-#: The wait between two lists of the Jobs of a deleted Schedule, in the first minute and after it:
-#: the watch does not report Jobs that lost their owner.
-_ORPHANED_SECONDS = 2.0
-_LATER_SECONDS = 15.0
 #: The least time between two status writes of a ScheduleRun in progress.
 _INTERVAL_SECONDS = 1.0
 #: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
@@ -143,32 +139,6 @@ class ScheduleRuns:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
             self._check_soon(uid)
-
-    async def schedule_leaves(self, seen: Observed) -> None:
-        """Withdraw the queued slots of a deleted Schedule's ScheduleRuns, before its definition.
-
-        Withdraws each slot by itself, because the queue then says whether a worker had claimed it.
-        Raises QueueUnavailable; calling it again continues.
-        """
-        await self.listed.wait()
-        begun = {
-            run.seen.uid: run
-            for run in self._of_schedule(seen.namespace, seen.name)
-            if run.schedule_uid == seen.uid
-        }
-        for run in begun.values():
-            run.orphaned_at = run.orphaned_at or self._term.clock.monotonic()
-        async with self._outcomes.turn:  # wait until no enqueue is in flight
-            known = await self._definitions(seen.uid, seen.namespace) if begun else None
-        if known is None:
-            return
-        await self._outcomes.catch_up()  # what is reported from now on is the last attempt
-        for occurrence in await self._occurrences(known):
-            owner = begun.get(occurrence.record.run_uid)
-            # If the answer is lost, or the slot has just ended, a worker may have claimed it.
-            if owner is not None and await self._withdraw(known, occurrence):
-                runstate.withdrawn(owner, occurrence.slot_us, self._term.clock.now_us())
-                self._check_soon(owner.seen.uid)
 
     def has_waiting(self, known: Definition) -> bool:
         """Whether a ScheduleRun may wait for runs of this Schedule, whatever its policy says."""
@@ -291,10 +261,9 @@ class ScheduleRuns:
         """
         if run.wanted is None:
             return None
-        missing = await self._find(run)
-        if run.orphaned_at is not None:
-            return await self._account(run, run.orphaned_at)
-        run.verdict = missing
+        run.verdict = missing = await self._find(run)
+        if missing is not None and missing.has_ended:
+            return None
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
             return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
@@ -309,11 +278,9 @@ class ScheduleRuns:
     async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
         """Read its Schedule's definition from the queue; without one, return a verdict saying why.
 
-        Sets ``orphaned_at`` if the ScheduleRun has begun and its Schedule is gone.
+        A ScheduleRun that has begun ends with its Schedule, whose slots left the queue with it.
         """
         namespace, name = run.schedule_key
-        if run.orphaned_at is not None and not run.has_begun:
-            run.orphaned_at, run.schedule_uid = None, ""
         if run.schedule_uid:
             run.known = await self._definitions(run.schedule_uid, namespace)
             if run.known is not None:
@@ -323,8 +290,10 @@ class ScheduleRuns:
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
         if run.has_begun and (found is None or found.metadata.uid != run.schedule_uid):
-            run.orphaned_at = run.orphaned_at or self._term.clock.monotonic()
-            return None
+            await self._outcomes.catch_up()  # count what has ended before nothing counts any more
+            assert run.wanted is not None  # noqa: S101 - the caller has checked
+            identity = f"{namespace}/{name} (uid {run.schedule_uid})"
+            return runstatus.cut_off(run.wanted, identity, run.course, run.planned)
         if found is None:
             run.schedule_uid = ""
             message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
@@ -337,18 +306,6 @@ class ScheduleRuns:
             return runstatus.waiting(Reason.PENDING, message)
         run.known, run.schedule_uid = known, known.uid
         return None
-
-    async def _account(self, run: ScheduleRunState, since: float) -> float | None:
-        """Settle the slots of a ScheduleRun whose Schedule was deleted; nothing more starts."""
-        await self._outcomes.catch_up()  # count outcomes before any slot counts as lost
-        owner = run.owner()
-        labelled = await jobs.labelled(self._term.api, *run.schedule_key)
-        # A Job that lost its owner with the Schedule is still a run of it.
-        found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
-        now = self._term.clock.monotonic()
-        run.verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
-        wait = _ORPHANED_SECONDS if now - since < 60 else _LATER_SECONDS
-        return None if run.verdict.has_ended else wait
 
     async def _recover(self, run: ScheduleRunState) -> None:
         """Find out where each open slot is; the order of these steps matters."""
@@ -392,7 +349,7 @@ class ScheduleRuns:
                 return  # the object was deleted; the watch will show that
             payload = found
         async with self._outcomes.turn:  # or an older record may be stored after ours
-            if run.orphaned_at is not None or not (slots_us := runstate.open_next(run)):
+            if not (slots_us := runstate.open_next(run)):
                 return
             run.changes += 1
             wanted_points = [
@@ -435,20 +392,18 @@ class ScheduleRuns:
             if one.kind in points.RUN_KINDS
         ]
 
-    async def _withdraw(self, known: Definition, held: StoredOccurrence) -> bool:
-        """Remove a slot from the queue; return whether it was waiting, unclaimed by any worker."""
-        point = points.manual(known.id, held.slot_us, held.record.run_uid, held.kind)
-        armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
-        return armed is messages.Armed.APPLIED
-
     async def _withdraw_run(self, run_uid: str, schedule_uid: str, namespace: str) -> None:
         """Withdraw the queued slots of a deleted ScheduleRun; leave running ones alone."""
         known = await self._definitions(schedule_uid, namespace)
         if known is None:
             return
         for one in await self._occurrences(known):
-            if one.record.run_uid != run_uid or not await self._withdraw(known, one):
+            if one.record.run_uid != run_uid:
                 continue
+            point = points.manual(known.id, one.slot_us, run_uid, one.kind)
+            armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
+            if armed is not messages.Armed.APPLIED:
+                continue  # a worker has claimed it
             await self._outcomes.catch_up()  # count earlier outcomes of the slot first
             now_us = self._term.clock.now_us()
             ended = RunEvent(

@@ -219,7 +219,6 @@ class Reconciler:
     async def _remove(self, seen: Observed) -> None:
         """Remove a deleted Schedule from the queue and forget its state."""
         others = self._term.services
-        await others.runs.schedule_leaves(seen)
         await self._remove_definition(seen)
         self._forget(seen.uid)
         others.reporter.forget(seen.uid)
