@@ -212,7 +212,7 @@ async def read(
             if reader is None:
                 rows += map(_removal_of, lines[places])
             else:
-                rows += reader.rows(lines[places], now_us=now_us)
+                rows += [reader.row(line, now_us=now_us) for line in lines[places]]
         if loop.time() - begun > _READ_SECONDS:
             await asyncio.sleep(0)
             begun = loop.time()

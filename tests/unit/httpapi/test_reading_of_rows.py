@@ -18,12 +18,12 @@ class SlowReader(members.RowReader):
         super().__init__(setspec.SetSettings())
         self.read = 0
 
-    def rows(self, lines, *, now_us):
-        until = asyncio.get_running_loop().time() + len(lines) / 1_000
+    def row(self, text, *, now_us):
+        until = asyncio.get_running_loop().time() + 1 / 1_000
         while asyncio.get_running_loop().time() < until:
             pass
-        self.read += len(lines)
-        return super().rows(lines, now_us=now_us)
+        self.read += 1
+        return super().row(text, now_us=now_us)
 
 
 CALL = SimpleNamespace(namespace="shop", shared=SimpleNamespace(turns=calls.Turns()))

@@ -161,13 +161,6 @@ class RowReader:
         """Return the row of one line of NDJSON or one element of a list, which must have an id."""
         return self._read(text, None, now_us, is_row=True)
 
-    def rows(self, lines: Sequence[bytes], *, now_us: int) -> list[ReadMember | RowError]:
-        """Return the result of ``row`` for each of these lines."""
-        decoded = _decoded_together(lines)
-        if decoded is None:
-            return [self.row(line, now_us=now_us) for line in lines]
-        return [self._checked(member, None, now_us, is_row=True) for member in decoded]
-
     def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
         """Read the body of a request for one member, whose id comes from the URL or the server.
 
@@ -188,11 +181,6 @@ class RowReader:
             member = _decoded(raw)
         except _Refused as refused:
             return refused.error()
-        return self._checked(member, id_, now_us, is_row=is_row)
-
-    def _checked(
-        self, member: model.WrittenFields, id_: str | None, now_us: int, *, is_row: bool
-    ) -> ReadMember | RowError:
         try:
             return self._row(member, id_, now_us, is_row=is_row)
         except _Refused as refused:
@@ -319,17 +307,6 @@ def _decoded(raw: bytes) -> model.WrittenFields:
         raise _Refused(path.lstrip("."), message) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Refused("", f"is not JSON: {error}"[:200], "BadRequest") from None
-
-
-def _decoded_together(lines: Sequence[bytes]) -> list[model.WrittenFields] | None:
-    """Return the members of all lines; None if the lines have to be read one by one."""
-    text = jsontext.plain_lines(lines)
-    if text is None:
-        return None
-    try:
-        return _decoder.decode_lines(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
 
 
 def _conditions(member: model.WrittenFields, *, is_row: bool) -> tuple[str, bool]:

@@ -107,44 +107,9 @@ def test_members_that_are_jobs_cannot_be_kept_from_overlapping():
     assert "write Allow" in found.detail
 
 
-def _rows(*lines):
-    return members.RowReader(SETTINGS).rows(lines, now_us=NOW_US)
-
-
 PLAIN = b'{"id":"a","at":"2030-01-01T00:00:00Z","payload":{"n":1}}'
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        b'{"id": "b", "schedule": "@daily"}',
-        b'{"id":"b","id":"c","schedule":"@daily"}',
-        b'{"id":"b","schedule":"@daily","payload":{"n":1,"n":2}}',
-        b'{"id":"b","schedule":"@daily","payload":"\\ud800"}',
-        b'{"id":"b","schedule":"@daily","payload":1e400}',
-        b'{"id":"b","schedule":"@daily","payload":' + b"1" * 400 + b"}",
-        b'{"id":"b","schedule":"@daily","payload":' + b"[" * 30_000 + b"]" * 30_000 + b"}",
-        b'{"id":"b","schedule":"@daily","payload":' + b"[" * 101 + b"]" * 101 + b"}",
-        b'{"id":"b","schedule":"@daily","payload":"' + b"x" * 80 + b'"}',
-        b'{"id":"b","schedule":"@daily","colour":1}',
-        b'{"id":"b","schedule":7}',
-        b'{"id":"b/","schedule":"@daily"}',
-        b'{"id":"b"',
-        b'{"id":"b","schedule":"@daily"}{"id":"c","schedule":"@daily"}',
-        b'{"id":"b","schedule":"@daily"},{"id":"c","schedule":"@daily"}',
-        b"\xff",
-        b"",
-    ],
-    ids=[
-        "spaces", "key twice", "key of payload twice", "half a pair", "no double", "long number",
-        "endless", "deep", "large", "unknown", "type", "id", "cut", "two in a line",
-        "two with a comma", "bytes", "empty",
-    ],
-)  # fmt: skip
-def test_lines_are_read_together_as_each_is_by_itself(odd):
-    assert _rows(PLAIN, odd, PLAIN) == [row(PLAIN), row(odd), row(PLAIN)]
-
-
 def test_a_member_over_two_lines_is_two_broken_rows():
-    found = _rows(PLAIN + PLAIN, *PLAIN.split(b",", 1))
+    found = map(row, (PLAIN + PLAIN, *PLAIN.split(b",", 1)))
     assert [type(each) for each in found] == [members.RowError] * 3
