@@ -285,11 +285,7 @@ only_namespace = click.option(
     "--namespace", "-n", metavar="NAME", type=NAME, help="Only this namespace."
 )
 only_schedule = click.option(
-    "--schedule",
-    "-s",
-    metavar="NAME|UID",
-    type=NAME,
-    help="Only this Schedule; its name needs --namespace. A uid is found at once.",
+    "--schedule", "-s", metavar="NAME|UID", type=NAME, help="Only this Schedule."
 )
 
 

@@ -18,7 +18,6 @@
     errors.DuepointError
         WrongType               a user's key is no stream
         TooManyWaiting          ask again when some runs have ended
-        TooManyDefinitions      ask by uid
 """
 
 from __future__ import annotations
@@ -72,10 +71,6 @@ class WrongType(errors.DuepointError):
 
 class TooManyWaiting(errors.DuepointError):
     """A member of a set, its set or its namespace has as many waiting runs as it may have."""
-
-
-class TooManyDefinitions(errors.DuepointError):
-    """A search by name would read too many definitions."""
 
 
 class InvalidCursor(errors.DuepointError):

@@ -93,18 +93,13 @@ def test_peek_shows_the_next_points_over_all_lanes_in_order(duepoint, change):
     assert 0 < rows[7]["inSeconds"] < 31
 
 
-@pytest.mark.parametrize(
-    ("namespace", "name", "why"),
-    [
-        ("default", "once", "it is suspended"),
-        ("team-ä", "ended", "it is completed"),
-        ("default", "unheard-of", "is not armed"),
-        ("nowhere", "report", "is not armed"),
-    ],
-    ids=["suspended", "completed", "unknown", "unknown namespace"],
-)
-def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
-    assert why in duepoint("queue", "peek", "-n", namespace, "-s", name)
+def test_peek_of_one_schedule_shows_its_points_alone(duepoint, change):
+    change(lambda harness: harness.arm(name="alone", namespace="team-a", due_in=60))
+    (row,) = duepoint.rows("queue", "peek", "-n", "team-a", "-s", "alone")
+    assert (row["schedule"], row["state"]) == ("alone", "waiting")
+    (same,) = duepoint.rows("queue", "peek", "-s", row["uid"])
+    assert same["uid"] == row["uid"]
+    assert "unheard-of has no point" in duepoint("queue", "peek", "-s", "unheard-of")
 
 
 # -- dead letters --------------------------------------------------------------------------------
@@ -121,13 +116,11 @@ def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
         (("queue", "stats", "--redis-url", "http://x"), "--redis-url: is not a Redis URL"),
         (("queue", "stats", "-o", "xml"), "write "),
         (("queue", "peek", "--count", "none"), "write a whole number from 1 to 1000"),
-        (("queue", "peek", "-s", "report"), "write --namespace NAME too"),
         (("dlq", "replay", "7"), "write an ID as list shows it"),
         (("dlq", "replay", "1.1.99999999999999999999999-0"), "write an ID as list shows it"),
     ],
     ids=[
-        "server", "server of dlq", "no URL", "format", "count", "no namespace", "id",
-        "large id",
+        "server", "server of dlq", "no URL", "format", "count", "id", "large id",
     ],
 )  # fmt: skip
 def test_a_wrong_wish_is_one_line_and_exit_code_2(duepoint, arguments, message):

@@ -195,8 +195,7 @@ def _of_letters(look: Look) -> Callable[..., None]:
     """Turn a coroutine ``look(letters, namespace=..., **options)`` into a command."""
 
     @options.together(
-        click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME,
-            help="Only of this Schedule."),
+        options.only_schedule,
         click.option("--reason", metavar="REASON", help="Only with it, such as DeadlineExceeded."),
         options.output_format,
         apisession.of_api,

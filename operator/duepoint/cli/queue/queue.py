@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import sys
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,6 @@ from duepoint.cli import grouping, options, output
 from duepoint.cli.queue import connection
 from duepoint.delayqueue import sharding
 from duepoint.schedules import slots
-from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
@@ -144,46 +141,27 @@ _OF_NAMESPACE: output.Columns = {
 async def peek(
     opened: DelayQueue, *, count: int, namespace: str | None, schedule: str | None, form: str
 ) -> int:
-    """Show the points that come next, or everything the queue has of one Schedule.
+    """Show the points that come next and that no worker holds, those due already first.
 
-    Without --schedule: the next points that no worker holds, those due already first. With it: its
-    points, held ones too; where it has none, why.
+    With --schedule: those of one Schedule among the next thousand.
 
     Example: duepoint queue peek -n team-a -s report
     """
-    if schedule is not None and namespace is None:
-        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
-    if namespace is not None and schedule is not None:
-        known = await _schedule_view(opened, namespace, schedule)
-        if known is None:
-            output.complain(
-                f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
-                f" its conditions say why (kubectl describe schedule -n {namespace})"
-            )
-            return 0
-        found, now_us = known.points, known.now_us
-        if not found:
-            output.complain(f"{known.known.identity} has no point: {_WITHOUT[known.known.state]}")
-    else:
-        found = tuple(await opened.upcoming.next_points(count, namespace=namespace))
-        now_us = (await opened.counts.index_view()).now_us
-        if not found:
-            output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
-    return output.show_rows([_of_point(point, now_us) for point in found], form, _OF_POINT)
-
-
-#: Why the queue has no points of a Schedule, by the state of its definition.
-_WITHOUT = {
-    State.SUSPENDED: "it is suspended",
-    State.COMPLETED: "it is completed, no slot is left",
-    State.ARMED: "its definition says armed, so the next sweep of the operator repairs it",
-}
+    most = count if schedule is None else _MOST_POINTS
+    found = await opened.upcoming.next_points(most, namespace=namespace)
+    now_us = (await opened.counts.index_view()).now_us
+    rows = [_of_point(point, now_us) for point in found]
+    if schedule is not None:
+        rows = [row for row in rows if schedule in (row["schedule"], row["uid"])][:count]
+    if not rows:
+        where = f" in {namespace}" if namespace else ""
+        what = f"{schedule} has no point among the next {most:,}" if schedule else "nothing is armed"
+        output.complain(f"{what}{where}" + "; duepoint why says more" * (schedule is not None))
+    return output.show_rows(rows, form, _OF_POINT)
 
 
 def _due_in(row: output.Row) -> str:
     seconds = row["inSeconds"]
-    if seconds is None:
-        return "held"
     return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
 
 
@@ -199,18 +177,6 @@ _OF_POINT: output.Columns = {
 }
 
 
-async def _schedule_view(
-    opened: DelayQueue, namespace: str, schedule: str
-) -> upcoming.ScheduleView | None:
-    """Find the Schedule with this uid or name in a namespace."""
-    is_uid = False
-    with contextlib.suppress(ValueError):
-        is_uid = str(uuid.UUID(schedule)) == schedule
-    if is_uid and (by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)):
-        return by_uid
-    return await opened.upcoming.schedule_view(namespace, name=schedule)
-
-
 def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
     """Return the row of a point."""
     due_us, record = sight.due_us, sight.record
@@ -222,8 +188,8 @@ def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
         "scheduledTime": output.time(_slot_us(sight)),
         "due": output.time(due_us),
         "attempt": None if record is None else record.attempt + 1,
-        "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
-        "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
+        "inSeconds": (due_us - now_us) / 1_000_000,
+        "state": "due" if due_us <= now_us else "waiting",
         "lastError": "" if record is None else record.last_error,
         "lastCause": "" if record is None else record.last_cause,
         "shard": sharding.index_of(sight.shard),
@@ -234,7 +200,7 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
     if sight.point.kind is not PointKind.CHAIN:
         return sight.point.slot_us
     known = sight.known
-    if known is None or sight.due_us is None:
+    if known is None:
         return None
     try:
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
