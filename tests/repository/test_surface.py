@@ -70,7 +70,7 @@ def every_make_target() -> list[str]:
 @pytest.mark.parametrize(
     ("names", "most"),
     [
-        (every_command, 35),
+        (every_command, 32),
         (every_option, 52),
         (every_setting, 30),
         (every_value, 97),

@@ -167,25 +167,10 @@ def next_slots(count: int, form: str, asked: AskedExpression) -> None:
     The text names the next dates on which daylight saving makes the expression behave specially,
     and what a CronJob with it would do otherwise. JSON and YAML have the slots alone.
 
+    explain is another name of next.
+
     Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
     """
-    _answer(asked, count, form)
-
-
-@click.command("explain")
-@_asking
-def explain(asked: AskedExpression) -> None:
-    """Say in plain words when the expression EXPR runs.
-
-    The text of next: its next slots, the dates on which daylight saving makes the expression behave
-    specially, and what a CronJob with it would do otherwise.
-
-    Example: duepoint explain '30 2 * * *' --time-zone Europe/Rome
-    """
-    _answer(asked, 3, "table")
-
-
-def _answer(asked: AskedExpression, count: int, form: str) -> None:
     local = instants.LocalTime(asked.time_zone)
     known = asked.expression
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")

@@ -1,7 +1,7 @@
 """``duepoint forecast``: shows the load of the coming hours, and what runs in the worst minutes.
 
 Reads Schedules of a cluster or of files, counts their slots by minute, and shows a heat map, the
-worst minutes with their Schedules, and what would spread these. Members of ScheduleSets are in
+worst minutes with their Schedules, and how to spread these. Members of ScheduleSets are in
 Redis and are not counted; Schedules that this version cannot read are named.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
@@ -19,7 +18,6 @@ from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
-from duepoint.expressions import durations, syntax
 from duepoint.kube import schedules
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast, HourLoad
@@ -31,6 +29,10 @@ _MOST_DAYS = 31
 _WORST = 5
 #: How many expressions to name for each of them.
 _INSIDE = 5
+_ADVICE = (
+    "to spread them: write H for the minute, such as H * * * *, H/5 * * * * or H 2 * * *, which a"
+    " hash of the name shifts; or jitter: 10m, which delays the start and keeps the slot"
+)
 #: The place of an object, for messages, and the object.
 _Found = tuple[str, schedules.Schedule]
 
@@ -57,7 +59,7 @@ def forecast(
 ) -> None:
     """Show how many runs the coming hours bring, and who is in the worst minutes.
 
-    Without a FILE it asks the cluster. Says what to write instead to spread the worst minutes.
+    Without a FILE it asks the cluster. Says how to spread the worst minutes.
 
     Example: duepoint forecast -A --days 7
     """
@@ -122,9 +124,6 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found
 
 
 def _row(coming: Forecast, cells: list[HourLoad]) -> output.Row:
-    worst = msgspec.to_builtins(coming.worst(_WORST))
-    for each in (each for minute in worst for each in minute["inside"]):
-        each["write"] = spreading(each["schedule"])
     return {
         "from": output.time(coming.from_us),
         "to": output.time(coming.at_us(len(coming.minutes))),
@@ -132,7 +131,7 @@ def _row(coming: Forecast, cells: list[HourLoad]) -> output.Row:
         "suspended": coming.suspended,
         "runs": round(coming.runs),
         "hours": msgspec.to_builtins(cells),
-        "worst": worst,
+        "worst": msgspec.to_builtins(coming.worst(_WORST)),
     }
 
 
@@ -158,12 +157,12 @@ def _show(row: output.Row, cells: list[HourLoad], zone: str) -> None:
         inside = minute["inside"]
         for each in inside[:_INSIDE]:
             such = ", ".join(each["such"]) + ", ..." * (each["schedules"] > len(each["such"]))
-            instead = f"; write {each['write']}" if each["write"] else ""
             what = f"{each['schedule']} ({each['timeZone']})"
-            output.say(f"    {number(each['slots']):>9}  {what}: {such}{instead}")
+            output.say(f"    {number(each['slots']):>9}  {what}: {such}")
         if others := inside[_INSIDE:]:
             rest = number(sum(each["slots"] for each in others))
             output.say(f"    {rest:>9}  of {_many(len(others), 'other expression')}")
+    output.say(_ADVICE)
 
 
 # -- the heat map ----------------------------------------------------------------------------------
@@ -196,32 +195,3 @@ def heat_map(cells: Sequence[HourLoad], zone: str) -> Iterator[str]:
             shade = _SHADES[min(3, int(4 * share**0.5))] if cell.peak else "·"
             shades[cell.hour] = shade * 2
         yield f"{day[:3]} {day[-2:]} {' '.join(shades.values())}".rstrip()
-
-
-# -- what to write instead -------------------------------------------------------------------------
-
-
-_JITTER = "jitter: 10m"
-#: A jitter spreads ``@every`` only if its slots are further apart.
-_LONG_US = 600_000_000
-_EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
-_STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
-
-
-def spreading(text: str) -> str:
-    """Return what to write so that Schedules with this expression spread; empty if they do."""
-    text = text.strip()
-    minute, _, rest = syntax.MACROS.get(text.lower(), text).partition(" ")
-    if text.lower().startswith("@every"):
-        return _JITTER if durations.parse_duration_us(rest.strip()) >= _LONG_US else ""
-    if len(rest.split()) != 4 or "H" in minute.upper() or minute in _EVERY_MINUTE:
-        return ""
-    parts = minute.split(",")
-    is_listed = all(part.isascii() and part.isdecimal() for part in parts)
-    numbers = sorted(map(int, parts)) if is_listed else []
-    step = 60 // len(numbers) if numbers and 60 % len(numbers) == 0 else 0
-    if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
-        step = int(steps[1])
-    elif not step or (numbers[1:] and numbers != list(range(numbers[0], 60, step))):
-        return _JITTER
-    return f'schedule: "H {rest}"' if step == 60 else f'schedule: "H/{step} {rest}"'

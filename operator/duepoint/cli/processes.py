@@ -19,7 +19,9 @@ from duepoint.cli import options
 
 def _process(name: str, kind: type[Any], sentence: str) -> click.Command:
     @click.command(
-        name, help=f"{sentence}\n\nExample: duepoint {name} --redis-url redis://localhost:6379/0"
+        name,
+        hidden=True,
+        help=f"{sentence}\n\nExample: duepoint {name} --redis-url redis://localhost:6379/0",
     )
     @options.of_settings(dataclasses.fields(kind))
     def command(**given: str | None) -> None:

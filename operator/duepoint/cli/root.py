@@ -28,7 +28,7 @@ _HOMES = {
         "expression:next_slots",
         "Say in plain words when the expression EXPR runs, and print its next slots.",
     ),
-    "explain": ("expression:explain", "Say in plain words when the expression EXPR runs."),
+    "explain": ("expression:next_slots", "Say in plain words when the expression EXPR runs."),
     "validate": (
         "check.validate:validate",
         "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
@@ -90,18 +90,10 @@ _HOMES = {
     ),
     "set": ("sets:sets", "Look at and change the members of a ScheduleSet, through the HTTP API."),
     "load": ("load:load", "Submit one-offs to SET and measure how late their events come."),
-    "operator": (
-        "processes:operator",
-        "Reconcile Schedules into the queue; one replica is active, the others stand by.",
-    ),
-    "worker": (
-        "processes:worker",
-        "Claim due points and fire their targets; every replica is active.",
-    ),
-    "api": (
-        "processes:api",
-        "Serve the HTTP API of ScheduleSets' members; every replica is active.",
-    ),
+    # What the Pods of an installation run is not listed: people do not call it.
+    "operator": ("processes:operator", ""),
+    "worker": ("processes:worker", ""),
+    "api": ("processes:api", ""),
 }
 
 
@@ -120,7 +112,7 @@ class Commands(grouping.CommandGroup):
         return found
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as the group's
-        return [(name, sentence) for name, (_, sentence) in _HOMES.items()]
+        return [(name, sentence) for name, (_, sentence) in _HOMES.items() if sentence]
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run the command and end the process; only here do exceptions become exit codes."""
@@ -162,7 +154,7 @@ def commands() -> None:
 
     With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs, dashboard and
     doctor. With Redis: queue; with the HTTP API: set and load; with either: dlq. The others need
-    neither.
+    neither. The Pods of an installation run duepoint operator, worker and api.
     """
 
 

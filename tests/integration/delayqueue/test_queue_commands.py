@@ -99,7 +99,7 @@ def test_peek_of_one_schedule_shows_its_points_alone(duepoint, change):
     assert (row["schedule"], row["state"]) == ("alone", "waiting")
     (same,) = duepoint.rows("queue", "peek", "-s", row["uid"])
     assert same["uid"] == row["uid"]
-    assert "unheard-of has no point" in duepoint("queue", "peek", "-s", "unheard-of")
+    assert "unheard-of is not among" in duepoint("queue", "peek", "-s", "unheard-of")
 
 
 # -- dead letters --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The load of the coming hours: counted right, shown, and what to write to even it out."""
+"""The load of the coming hours: counted right, and shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli import forecast as proposing
 from duepoint.schedules import load
 from duepoint.schedules import spec as specs
 from tests.support.builders import at
@@ -47,33 +46,6 @@ def test_suspended_ones_have_no_slots_until_they_are_resumed():
     assert busy(known) == {22 * 60: 1, 23 * 60: 1}
 
 
-# -- proposals -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("0 * * * *", 'schedule: "H * * * *"'),
-        ("*/5 * * * *", 'schedule: "H/5 * * * *"'),
-        ("0,30 * * * *", 'schedule: "H/30 * * * *"'),
-        ("15,45 8-17 * * 1-5", 'schedule: "H/30 8-17 * * 1-5"'),
-        ("@daily", 'schedule: "H 0 * * *"'),
-        ("@every 1h", "jitter: 10m"),
-        ("@every 5s", ""),
-        ("0,7 * * * *", "jitter: 10m"),
-        ("0-10 * * * *", "jitter: 10m"),
-        ("30 2 * * *", 'schedule: "H 2 * * *"'),
-        ("H * * * *", ""),
-        ("* * * * *", ""),
-        ("@at 2026-12-24T18:00:00Z", ""),
-    ],
-)
-def test_what_is_proposed_for_an_expression_is_one(text, wanted):
-    assert proposing.spreading(text) == wanted
-    if wanted.startswith("schedule"):
-        a_spec(wanted.partition('"')[2].removesuffix('"'))
-
-
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -102,7 +74,7 @@ def run(*arguments, code=0):
     return done.output
 
 
-def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):
+def test_json_has_the_hours_and_the_worst_minutes(file):
     (line,) = run(
         "-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "1", "-o", "json"
     ).splitlines()
@@ -110,7 +82,6 @@ def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):
     assert (found["schedules"], found["runs"], len(found["hours"])) == (30, 697, 24)
     assert found["worst"][0]["slots"] == 30
     assert found["worst"][0]["inside"][0]["schedules"] == 29
-    assert found["worst"][0]["inside"][0]["write"] == 'schedule: "H * * * *"'
 
 
 def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
@@ -131,7 +102,7 @@ def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
     assert "Mon 02 ██ ██" in said
     assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
     assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
-    assert 'write schedule: "H * * * *"' in said
+    assert "to spread them: write H for the minute" in said
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,10 @@ async def peek(
     if schedule is not None:
         rows = [row for row in rows if schedule in (row["schedule"], row["uid"])][:count]
     if not rows:
-        where = f" in {namespace}" if namespace else ""
-        what = f"{schedule} has no point among the next {most:,}" if schedule else "nothing is armed"
-        output.complain(f"{what}{where}" + "; duepoint why says more" * (schedule is not None))
+        why = "nothing is armed"
+        if schedule is not None:
+            why = f"{schedule} is not among the next {most:,} points; duepoint why says more"
+        output.complain(f"{namespace or 'all namespaces'}: {why}")
     return output.show_rows(rows, form, _OF_POINT)
 
 
