@@ -225,7 +225,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
             await world.apply()
         world.watches = False
         applied = await world.apply(schedule="@every 7m")
-        life = kopfthread.KopfLife(asyncio.get_running_loop(), world.services.observe)
+        life = kopfthread.KopfLife(asyncio.get_running_loop(), world.services.observers)
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),

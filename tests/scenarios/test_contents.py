@@ -69,11 +69,9 @@ async def test_another_version_that_reads_a_spec_otherwise_writes_it_again(monke
         monkeypatch.setattr(fingerprints, "MEANING", fingerprints.MEANING + 1)
     else:
         monkeypatch.setattr(fingerprints, "_zone_data", lambda _zone: "other data")
-    fingerprints._remembered.cache_clear()
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         await compared(world)
-    fingerprints._remembered.cache_clear()
     assert len(armed) == 1
     assert armed[0].keep_chain
 

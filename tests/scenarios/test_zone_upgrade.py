@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 
-from duepoint.controller.schedules import fingerprints
 from duepoint.expressions import timezones
 from duepoint.expressions.timezones import Zone
 from duepoint.schedules import spec
@@ -44,9 +43,8 @@ def upgrade(monkeypatch):
 
 
 def forget_parsed() -> None:
-    """Clear the parser's caches, as in a new process."""
+    """Clear the parser's cache, as in a new process."""
     spec._shape.cache_clear()
-    fingerprints._remembered.cache_clear()
 
 
 def fired(target: RecordingTarget) -> list[int]:

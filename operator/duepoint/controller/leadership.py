@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from duepoint import errors, faults, services, settings, telemetry
@@ -70,7 +70,7 @@ PARTS = (
 )
 
 
-#: Watches the objects during a term, and passes every change to ``TermServices.observe``.
+#: Watches the objects during a term, and passes every change to ``TermServices.observers``.
 Watch = Callable[[TermContext], Coroutine[Any, Any, None]]
 
 
@@ -111,6 +111,7 @@ class TermServices:
         records: the records in the ledger.
 
     Attributes:
+        observers: by kind (plural), what the watch calls with each change.
         from_the_start: services that run as soon as the term begins, beside ``maintenance``.
         once_resynced: services that run after the first resync: a status needs its object.
     """
@@ -151,7 +152,7 @@ class TermServices:
         self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
         self.index = IndexWatch(term, layout=layout)
 
-        self._observers = {
+        self.observers: Mapping[str, Callable[[Observed], None]] = {
             kube_schedules.PLURAL: self.store.observe,
             kube_schedules.RUN_PLURAL: self.runs.observe,
             kube_schedules.SET_PLURAL: self.sets.observe,
@@ -169,10 +170,6 @@ class TermServices:
             functools.partial(indexwatch.export_gauges, term),
         )
         self.once_resynced: tuple[Run, ...] = (self._follow_outcomes, self.jobs.run)
-
-    def observe(self, plural: str, seen: Observed) -> None:
-        """Pass a change that the watch shows to the service of its kind."""
-        self._observers[plural](seen)
 
     async def _follow_outcomes(self) -> None:
         await self.runs.listed.wait()

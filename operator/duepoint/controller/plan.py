@@ -54,8 +54,7 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         stalled: why that generation is refused; empty = it is not.
         waits: whether that generation was processed, but neither accepted nor refused.
         started: the number of regular runs so far.
-        timing_hash: the hash of the timing of the watermark and the open slots; without these, of
-            the timing that waits to be armed. Empty = unknown.
+        timing_hash: the hash of the timing of the watermark and the open slots; empty = unknown.
     """
 
     observed_generation: int = -1
@@ -80,9 +79,8 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_new(self) -> bool:
         """Whether no generation of this object was ever armed or refused.
 
-        A generation may have been processed while Redis was unavailable: its slots still count from
-        the creation. A later edit of its timing counts from that edit, even if the spec was refused
-        before: its status has a watermark although it waits.
+        Generations may have been processed while Redis was unavailable: slots still count from the
+        creation. If one was refused before, the status has a watermark although it waits.
         """
         if self.observed_generation < 0:
             return True
@@ -264,9 +262,9 @@ def has_resumed(definition: Definition, now_us: int) -> bool:
 
 
 def _first(spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str) -> ArmingPlan:
-    is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
-    if status.is_new and (is_same_timing or not status.timing_hash):
+    if status.is_new:
         return _new(spec, now_us, target=target)
+    is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
     goes_on = status.has_accepted(spec.generation) or is_same_timing
     is_known = goes_on and status.settled_us is not None
     under_way = (*status.started_us, *status.retried_us)

@@ -31,7 +31,6 @@ class Report:
         made: what the queue holds; None = the queue has no definition of this generation.
         target: the target in one line; None leaves the published line.
         settled_us: no slot up to here belongs to this generation; 0 = unchanged.
-        timing_hash: the hash of the timing if the spec is not in the queue; "" = unchanged.
         awaits_check: whether the conditions hold only once a worker has found the Secrets of the
             spec; until then, the conditions of its check hold instead.
     """
@@ -41,7 +40,6 @@ class Report:
     made: plan.ArmingPlan | None = None
     target: str | None = None
     settled_us: int = 0
-    timing_hash: str = ""
     awaits_check: bool = False
 
     @property
@@ -64,12 +62,12 @@ REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried be
 
 
 def stored(
-    spec: ScheduleSpec, made: plan.ArmingPlan, *, awaits_check: bool = False, pending: str = ""
+    spec: ScheduleSpec, made: plan.ArmingPlan, *, is_new: bool = True, pending: str = ""
 ) -> Report:
     """Return the report of a stored generation.
 
     Args:
-        awaits_check: whether a worker checks it first.
+        is_new: whether it was not accepted before, so that a worker checks its Secrets first.
         pending: why its Jobs have no dry-run verdict yet; "" = they have one, or need none.
     """
     listed = conditions.ready(*_standing(made.definition, spec.suspend_reason))
@@ -82,7 +80,7 @@ def stored(
         made=made,
         target=spec.action.target.text,
         settled_us=made.definition.not_before_us,
-        awaits_check=awaits_check and not pending,
+        awaits_check=is_new and spec.action.target.needs_secrets and not pending,
     )
 
 

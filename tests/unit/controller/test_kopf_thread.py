@@ -27,7 +27,7 @@ VERSION = "41"
 
 async def test_what_a_life_hands_over_after_its_end_is_dropped():
     taken: list[Observed] = []
-    life = kopfthread.KopfLife(asyncio.get_running_loop(), lambda _plural, seen: taken.append(seen))
+    life = kopfthread.KopfLife(asyncio.get_running_loop(), {schedules.PLURAL: taken.append})
     life.deliver(schedules.PLURAL, Observed(namespace="team", name="s0", uid="uid-0"))
     life.is_over = True
     life.deliver(schedules.PLURAL, Observed(namespace="team", name="s1", uid="uid-1"))
@@ -116,11 +116,8 @@ class Watching:
         self.begun = 0
         self.term = a_term(SystemClock(), health=self.health, namespaces=namespaces)
         self.term.services.resync.request = self._note_listed
-        self.term.services.observe = self._observe
-
-    def _observe(self, plural: str, seen: Observed) -> None:
-        if plural == schedules.PLURAL:
-            self.seen.append(seen)
+        self.term.services.observers = dict.fromkeys(kopfthread.PLURALS, lambda _seen: None)
+        self.term.services.observers[schedules.PLURAL] = self.seen.append
 
     def _note_listed(self) -> None:
         self.begun += 1

@@ -162,23 +162,6 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         assert world.status()["observedGeneration"] == 1
 
 
-async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_nothing_was_armed():
-    world = World()
-    async with world.leader():
-        world.queue.available = False
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.clock.advance(400)
-        await world.apply(schedule="*/7 * * * *")
-        await world.clock.advance(30)
-        assert world.status()["observedGeneration"] == 2
-        assert world.status()["settledThrough"] == "2026-03-01T12:06:40Z"
-    world.queue.available = True
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) == at("2026-03-01 12:07:00")
-
-
 @pytest.mark.parametrize("is_written", [True, False], ids=["read", "not read yet"])
 async def test_a_one_off_counts_from_its_creation_where_what_was_edited_says_the_same(is_written):
     """It was looked at while Redis was away; ``suspend: false`` says what its absence says.

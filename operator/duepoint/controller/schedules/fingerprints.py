@@ -5,12 +5,11 @@ cannot read the action, with other zone data the slots differ, and after a resto
 generation, or a lower one, may have another spec. So a definition has a fingerprint of all its
 inputs: the spec as canonical JSON, the blob key, the zone data and the version of the meaning of
 specs; for a stream in our Redis also whether the installation has such streams. If the fingerprint
-is equal, nothing is done. Different inputs collide once in 4 billion. Pure except for its caches.
+is equal, nothing is done. Different inputs collide once in 4 billion. Pure.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 
 import msgspec
@@ -22,10 +21,6 @@ from duepoint.schedules import definition as definitions
 #: Incremented whenever the same spec comes to mean other slots, or another action.
 MEANING = 1
 
-#: Longer specs are not cached: they hardly ever occur twice.
-_REMEMBERED_LENGTH = 4_096
-
-
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -36,13 +31,6 @@ def of(spec: bytes, key: str, *, own_streams: bool = True) -> bytes:
     Args:
         own_streams: whether the installation has streams in our Redis; used for such specs only.
     """
-    if len(spec) <= _REMEMBERED_LENGTH:
-        return _remembered(spec, key, own_streams)
-    return _remembered.__wrapped__(spec, key, own_streams)
-
-
-@functools.lru_cache(maxsize=4_096)  # thousands of Schedules are made from one template
-def _remembered(spec: bytes, key: str, own_streams: bool) -> bytes:  # noqa: FBT001 - of a cache
     try:
         decoded = _decoder.decode(spec)
         canonical = _encoder.encode(decoded)

@@ -37,7 +37,6 @@ from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import newest
 from duepoint.schedules import actions, points, slots, spec
-from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 
@@ -171,7 +170,6 @@ class Reconciler:
             )
             await self._refuse(task, full, is_final=False)
             return AGAIN
-        needs_check = not is_accepted and wanted.action.target.needs_secrets
 
         for number in range(_MOST_ROUNDS):
             # Decide; decide again if the stored definition changed after we read it.
@@ -203,7 +201,7 @@ class Reconciler:
                 return self._record(task, None, stored, is_final=False)
             if armed is Armed.COLLISION:
                 raise errors.Bug(f"another Schedule has the id of {seen.identity}; make it anew")
-            if armed is Armed.APPLIED and (not needs_check or await self._request_check(known)):
+            if armed is Armed.APPLIED and (is_accepted or await self._request_check(wanted, known)):
                 break
         else:
             raise errors.Bug(f"the definition of {seen.identity} does not come to rest")
@@ -213,7 +211,7 @@ class Reconciler:
         if plan.is_wider(stored, known):
             others.jobs.sync.widen(seen.uid)
         pending = "" if verdict is None else verdict.message
-        report = statusconditions.stored(wanted, made, awaits_check=needs_check, pending=pending)
+        report = statusconditions.stored(wanted, made, is_new=not is_accepted, pending=pending)
         return self._record(task, report, known, is_final=not pending)
 
     async def _remove(self, seen: Observed) -> None:
@@ -332,14 +330,6 @@ class Reconciler:
         """Return the published status, with the slots that this process has seen end since."""
         written = published.read(seen.status).plan_view()
         known = self._term.services.states.get(seen.uid)
-        if known is not None and known.waiting_timing and written.observed_generation < 0:
-            # We have observed this generation, but read the object before our status write.
-            written = msgspec.structs.replace(
-                written,
-                observed_generation=known.observed,
-                waits=True,
-                timing_hash=known.waiting_timing,
-            )
         remembered = None if known is None else known.settled_if_folded()
         if known is None or remembered is None or not remembered.through_us:
             return written
@@ -453,8 +443,13 @@ class Reconciler:
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
 
-    async def _request_check(self, known: Definition) -> bool:
-        """Ask a worker to check the Secrets; False if the queue has lost the definition again."""
+    async def _request_check(self, wanted: spec.ScheduleSpec, known: Definition) -> bool:
+        """Ask a worker to check the Secrets, if the target needs some.
+
+        Returns False if the queue has lost the definition again.
+        """
+        if not wanted.action.target.needs_secrets:
+            return True
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
         try:
@@ -503,18 +498,12 @@ class Reconciler:
         known = self._term.services.states.get(seen.uid)
         if seen.deleted or (known is not None and known.answered >= seen.generation):
             return
-        settled_us, timing_hash = 0, ""
-        if known is None or not known.runs().settled_us:  # it was never armed
-            with contextlib.suppress(errors.InvalidSpec):
-                timing_hash = rules.timing_hash(self._parsed(seen).rule)
-            is_later = known is not None and 0 <= known.observed < seen.generation
-            if known is not None and is_later and known.is_edit(timing_hash):
-                settled_us = task.since_us  # else the next reconcile would take it for a creation
+        # Without a watermark, a spec that was refused before would start from its creation.
+        was_refused = known is not None and known.answered >= 0 and not known.runs().settled_us
         report = statusconditions.Report(
             generation=seen.generation,
             conditions=statusconditions.not_applied(trouble),
-            settled_us=settled_us,
-            timing_hash=timing_hash,
+            settled_us=task.since_us if was_refused else 0,
         )
         self._term.services.reporter.report(seen.uid, report)
 

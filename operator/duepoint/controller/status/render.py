@@ -102,11 +102,9 @@ def _upcoming(
 
 
 def _timing_hash(state: ScheduleState, last: Status) -> str:
-    """Return the hash of the watermark's timing, or of one waiting to be armed; "" if refused."""
+    """Return the hash of the watermark's timing; "" if the spec was refused."""
     if state.definition is not None:
         return rules.timing_hash(state.definition.rule)
-    if state.waiting_timing:
-        return state.waiting_timing
     return "" if state.holds_nothing else last.timing_hash
 
 

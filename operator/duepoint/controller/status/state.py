@@ -61,7 +61,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         conditions: those of the report, as its check lets them stand; None = the published hold.
         definition: the definition in the queue, once known.
         holds_nothing: whether the Schedule was refused and so has left the queue.
-        waiting_timing: hash of the timing that waits to be armed for the first time; "" = none.
         summary: the fold of its runs; None until it is needed.
         recorded: the summary as stored in the ledger, or in the published status.
         began: the slots that had ended when this process began.
@@ -87,7 +86,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     target: str | None = None
     definition: Definition | None = None
     holds_nothing: bool = False
-    waiting_timing: str = ""
     summary: summaries.Summary | None = None
     recorded: summaries.Summary | None = None
     began: Watermark = NOTHING
@@ -137,11 +135,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         if self.conditions is not None:
             return self.conditions
         return tuple(_reported(self.last().conditions))
-
-    def is_edit(self, timing_hash: str) -> bool:
-        """Whether this timing differs from the one that waits or is published."""
-        former = self.waiting_timing or self.last().timing_hash
-        return not timing_hash or timing_hash != former
 
     def has_ended(self, slot_us: int) -> bool:
         """Whether the published status says that a slot has ended for good.
@@ -277,9 +270,7 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     state.conditions = report.conditions
     state.target = report.target if report.target is not None else state.target
     state.observed = max(state.observed, report.generation)
-    state.waiting_timing = report.timing_hash or state.waiting_timing
     if report.is_settled:
-        state.waiting_timing = ""
         state.answered = max(state.answered, report.generation)
         state.holds_nothing = report.definition is None
         if state.holds_nothing:

@@ -35,9 +35,10 @@ async def watch(term: TermContext) -> None:
 
 async def _follow(term: TermContext, plural: str, namespace: str | None) -> None:
     path, version = schedules.collection(namespace, plural=plural), ""
+    observe = term.services.observers[plural]
 
     def show(metadata: port.Metadata, *, is_deleted: bool = False) -> None:
-        term.services.observe(plural, observed.of_metadata(metadata, is_deleted=is_deleted))
+        observe(observed.of_metadata(metadata, is_deleted=is_deleted))
 
     while True:
         async for page in term.api.list_pages(path, MetadataOnly):

@@ -26,7 +26,7 @@ import datetime as dt
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -248,7 +248,7 @@ async def _live_once(
 ) -> str:
     """Run kopf's operator once, until it ends; return why it ended."""
     loop = asyncio.get_running_loop()
-    life = KopfLife(loop, term.services.observe)
+    life = KopfLife(loop, term.services.observers)
     ended: asyncio.Future[str] = loop.create_future()
     unlisted = {
         schedules.collection(namespace, plural=plural)
@@ -302,18 +302,22 @@ class KopfLife:
 
     Args:
         loop: our loop.
-        take: called with each change, in our loop.
+        observers: by kind (plural), what to call with each change, in our loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Deliver) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        observers: Mapping[str, Callable[[Observed], None]],
+    ) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
-        self._take = take
+        self._observers = observers
 
     def deliver(self, plural: str, seen: Observed) -> None:
         """Pass a change to our loop; called in kopf's thread."""
-        self.call(self._take, plural, seen)
+        self.call(self._observers[plural], seen)
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in our loop, from any thread, unless this run of kopf is over by then."""
