@@ -7,11 +7,10 @@ blocks: the server checks time-outs of blocking commands every 1000/hz ms, which
 38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
 
 A message carries the due and the server's time of that moment. A busy event loop reads it
-milliseconds later. ``ServerClock`` measures how much later: it compares the server's clock with our
-monotonic one as time protocols do (RFC 5905, clock filter). Among the answers of the last minute,
-the one with the shortest round trip gives the best distance of the clocks, with an error of half
-that round trip; and no message can be younger than it seems. Each server of a cluster has a clock
-of its own (``ServerClocks``). Use it in one event loop; claiming is left to the worker.
+milliseconds later. ``ServerClock`` measures how much later: no message can be younger than it
+seems, so the one that came fastest in the last minute gives the best distance of the server's clock
+from our monotonic one. Each server of a cluster has a clock of its own (``ServerClocks``). Use it
+in one event loop; claiming is left to the worker.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import index, messages, sharding
@@ -33,26 +31,10 @@ _STANDBY_DELAY_SECONDS = (0.2, 0.5)
 _CLOCK_STEP_SECONDS = 0.05
 #: The loop spins through the last step of a sleep at most once in this many: 2 or 3 % of a core.
 _AWAKE_EVERY = 40
-#: How long the shortest round trip counts; clocks drift by milliseconds in that time.
+#: How long the fastest message counts; clocks drift by milliseconds in that time.
 WINDOW_SECONDS = 30.0
-_NEVER = float("inf")
 #: Called with the shards that are due within a timer's step, while the loop spins until then.
 BeforeDue = Callable[[tuple[messages.ShardId, ...]], None]
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The measurements of one window.
-
-    Attributes:
-        round_trip: the shortest round trip of an answer.
-        by_answer: distance of the clocks by that answer.
-        by_message: least distance by any message; the true one is no greater.
-    """
-
-    round_trip: float = _NEVER
-    by_answer: float = _NEVER
-    by_message: float = _NEVER
 
 
 class ServerClock:
@@ -61,29 +43,17 @@ class ServerClock:
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock
         self._began = clock.monotonic()
-        self._before = self._seen = _Seen()
-
-    def note_answer(self, server_us: int, *, asked: float) -> None:
-        """Note an answer with this server time, to a request sent at monotonic ``asked``."""
-        self._turn_over()
-        now = self._clock.monotonic()
-        if now - asked < self._seen.round_trip:
-            self._seen.round_trip = now - asked
-            self._seen.by_answer = (now + asked) / 2 - server_us / 1_000_000
+        #: The least distance of the clocks by any of the server's times in a window.
+        self._before = self._least = math.inf
 
     def age_seconds(self, server_us: int) -> float:
         """Return how long ago the server's clock showed this instant; >= 0."""
-        self._turn_over()
-        distance = self._clock.monotonic() - server_us / 1_000_000
-        self._seen.by_message = min(self._seen.by_message, distance)
-        best = min(self._before, self._seen, key=lambda seen: seen.round_trip)
-        least = min(self._before.by_message, self._seen.by_message, best.by_answer)
-        return distance - least
-
-    def _turn_over(self) -> None:
         now = self._clock.monotonic()
         if now - self._began > WINDOW_SECONDS:
-            self._began, self._before, self._seen = now, self._seen, _Seen()
+            self._began, self._before, self._least = now, self._least, math.inf
+        distance = now - server_us / 1_000_000
+        self._least = min(self._least, distance)
+        return distance - min(self._before, self._least)
 
 
 class ServerClocks:

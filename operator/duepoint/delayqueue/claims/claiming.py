@@ -263,11 +263,9 @@ class Claims:
     ) -> messages.Claimed:
         self._puzzling.discard(shard)
         server_us = int(said[b"time"])
-        server_clock = self.server_clocks.of(shard)
-        server_clock.note_answer(server_us, asked=started)
         # A busy event loop reads the answer late: subtract the time since from the wait.
         round_trip = self.index.clock.monotonic() - started
-        passed = min(server_clock.age_seconds(server_us), round_trip)
+        passed = min(self.server_clocks.of(shard).age_seconds(server_us), round_trip)
         claim = None
         if b"token" in said:
             mark, token_us = int(said[b"mark"]), int(said[b"token"])
