@@ -1,10 +1,10 @@
 """A worker's alarm clock: sleeps locally until a shard is due, or a new point is due earlier.
 
-``Alarms`` is the table of when to claim from each shard again, and sleeps until then. A shard has
+``Wakeups`` is the table of when to claim from each shard again, and sleeps until then. A shard has
 at most one alarm; the earlier one wins, so a wake-up that arrives while a reply is in flight is
-never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of all shards. No command
-blocks: the server checks time-outs of blocking commands every 1000/hz ms, which made wake-ups
-38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
+never lost. It subscribes to the ``wake`` channels of all shards. No command blocks: the server
+checks time-outs of blocking commands every 1000/hz ms, which made wake-ups 38-83 ms late (p50)
+against 0.1-0.5 ms for a local timer.
 
 A message carries the due and the server's time of that moment. A busy event loop reads it
 milliseconds later. ``ServerClock`` measures how much later: no message can be younger than it
@@ -81,8 +81,14 @@ class ServerClocks:
         return found
 
 
-class Alarms:
-    """The monotonic times at which shards are due.
+class Wakeups:
+    """A worker's alarm clock: the monotonic times at which the shards of a layout are due.
+
+    Order of use: ``start`` subscribes; the first ``wait_until_due`` returns every shard; each
+    answer of ``claim`` goes to ``note``. After a lost subscription every shard is due again.
+
+    Args:
+        index: its layout must have been read.
 
     Attributes:
         standby: shards for which another live worker is preferred: woken 200-500 ms later.
@@ -90,14 +96,15 @@ class Alarms:
 
     def __init__(
         self,
-        clock: clocks.Clock,
-        shards: Iterable[messages.ShardId],
+        *,
+        index: index.Index,
+        server_clocks: ServerClocks,
         before_due: BeforeDue | None = None,
     ) -> None:
         self.standby: frozenset[messages.ShardId] = frozenset()
         self._before_due = before_due
-        self._clock = clock
-        self._shards = tuple(shards)
+        self._clock = clock = index.clock
+        self._shards = sharding.all_shards(index.known_layout())
         self._at: dict[messages.ShardId, float] = {}
         self._earlier = asyncio.Event()
         self._offsets: tuple[float, float] | None = None
@@ -106,6 +113,16 @@ class Alarms:
         self._awake_since = -math.inf
         self._announced = -math.inf
         self.ring_all()
+        self._servers = index.servers
+        self._server_clocks = server_clocks
+        self._shard_of = {index.shard(shard).wake: shard for shard in self._shards}
+        self._subscription = subscription.Subscription(
+            index.servers,
+            tuple(self._shard_of),
+            on_subscribed=self.ring_all,
+            on_message=self._on_message,
+            clock=clock,
+        )
 
     def ring_all(self) -> None:
         """Make every shard due now."""
@@ -200,37 +217,6 @@ class Alarms:
         if known is None or at < known:
             self._at[shard] = at
             self._earlier.set()
-
-
-class Wakeups(Alarms):
-    """A worker's alarm clock over all shards of a layout.
-
-    Order of use: ``start`` subscribes; the first ``wait_until_due`` returns every shard; each
-    answer of ``claim`` goes to ``note``. After a lost subscription every shard is due again.
-
-    Args:
-        index: its layout must have been read.
-    """
-
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        server_clocks: ServerClocks,
-        before_due: BeforeDue | None = None,
-    ) -> None:
-        shards = sharding.all_shards(index.known_layout())
-        super().__init__(index.clock, shards, before_due)
-        self._servers = index.servers
-        self._server_clocks = server_clocks
-        self._shard_of = {index.shard(shard).wake: shard for shard in shards}
-        self._subscription = subscription.Subscription(
-            index.servers,
-            tuple(self._shard_of),
-            on_subscribed=self.ring_all,
-            on_message=self._on_message,
-            clock=index.clock,
-        )
 
     async def start(self) -> None:
         # A process that meets another server must claim from all shards at once: until its first
