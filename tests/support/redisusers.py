@@ -33,7 +33,7 @@ SHARED_SCRIPTS = frozenset({"activeruns", "bury"})
 #: Scripts that the HTTP API shares with others: it writes members, as an operator with rows does,
 #: triggers and replays.
 API_SHARED_SCRIPTS = {
-    *("activeruns", "put", "drop", "listmembers", "readmembers", "enqueue"),
+    *("activeruns", "put", "drop", "listmembers", "enqueue"),
 }
 #: Plain commands that both processes use besides their scripts.
 PLAIN = frozenset(

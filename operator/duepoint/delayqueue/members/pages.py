@@ -133,7 +133,7 @@ class MemberPages:
                 after = here[room - 1][0] if room else b""
                 next_at = _Walked(at.owner, at.layout, at.shard, at.bucket + offset, after)
                 break
-        found = await self.lookups.of_records(owner, shard, listed)
+        found = await self.lookups.of_records(owner, {shard: listed})
         kept = [one for one in found if one.id.startswith(prefix)]
         return kept, next_at
 
