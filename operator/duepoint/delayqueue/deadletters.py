@@ -9,6 +9,8 @@ replay, by ``OccurrenceRecord.replayed_us``.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import enum
 import heapq
 import re
@@ -47,18 +49,6 @@ class Replayed(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """The slot of a letter, with all that is needed to run it again."""
-
-    schedule_id: points.ScheduleId
-    uid: str
-    kind: points.PointKind
-    slot_us: int
-    run_tag: points.RunTag
-    record: messages.OccurrenceRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadEntry:
     """One letter of a lane's log in a shard; ``entry_id`` begins with the time of adding (ms)."""
 
@@ -79,44 +69,39 @@ class DeadEntry:
         return 1000 * int(self.entry_id.partition("-")[0])
 
     @property
-    def slot(self) -> Slot | None:
-        """The letter's slot; None if the letter cannot name it or there is nothing to replay."""
-        entry = self.entry
-        point = points.parse_member(self.member, 0) if self.member else None
-        slot_us = whole(entry.get("slot_us"))
-        if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
-            slot_us = point.slot_us
+    def point(self) -> points.DuePoint | None:
+        """The occurrence that runs its slot again; None if the letter names none to replay."""
+        entry, slot_us = self.entry, whole(self.entry.get("slot_us"))
         if slot_us is None or slot_us >= points.DUE_LIMIT_US:
             return None
         if not entry.get("uid") or not entry.get("namespace"):
             return None
-        if point is not None and point.kind is points.PointKind.CHECK:
-            return None  # a check delivers nothing
-        is_run = point is not None and point.kind in points.RUN_KINDS
-        if bool(entry.get("run_uid")) != is_run:
-            return None  # the id of its event depends on the ScheduleRun
+        point = points.parse_member(self.member, 0) if self.member else None
+        kind = None if point is None else point.kind
+        is_run = kind in points.RUN_KINDS
+        # A check delivers nothing, and the id of an event depends on its ScheduleRun.
+        if kind is points.PointKind.CHECK or bool(entry.get("run_uid")) != is_run:
+            return None
+        if is_run:
+            return point
         try:
             schedule_id = self.member[:8] or bytes.fromhex(entry.get("schedule_id", ""))
         except ValueError:
             return None
-        return Slot(
+        return points.DuePoint(
             schedule_id=points.ScheduleId(schedule_id),
-            uid=entry["uid"],
-            kind=point.kind if is_run and point is not None else points.PointKind.RETRY,
+            timing_version=points.TimingVersion(b""),
+            kind=points.PointKind.RETRY,
+            due_us=0,
             slot_us=slot_us,
-            run_tag=point.run_tag if is_run and point is not None else points.NO_RUN,
-            record=_record(entry),
         )
 
 
 def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     """Return the slot's record as before its first attempt, with overrides of its ScheduleRun."""
     kept = messages.OccurrenceRecord()
-    if packed := entry.get("record"):
-        try:
-            kept = records.unpack(bytes.fromhex(packed))
-        except ValueError:  # also of records.UnknownFormat
-            kept = messages.OccurrenceRecord()
+    with contextlib.suppress(ValueError):  # also of records.UnknownFormat
+        kept = records.unpack(bytes.fromhex(entry.get("record", "")))
     return msgspec.structs.replace(
         kept,
         attempt=0,
@@ -281,26 +266,21 @@ class DeadLetters:
 
         ``dry`` changes nothing. Raises WorldChanged if its Schedule is removed at this moment.
         """
-        slot = letter.slot
-        if slot is None:
+        point = letter.point
+        if point is None:
             return Replayed.UNREADABLE
-        known = await self.reader.definition(slot.schedule_id)
-        if known is None or known.uid != slot.uid:
+        known = await self.reader.definition(point.schedule_id)
+        if known is None or known.uid != letter.entry["uid"]:
             return Replayed.GONE
         if dry:
             return Replayed.APPLIED
         if await self.find(letter.id, letter.lane) is None:
             return Replayed.UNKNOWN  # somebody else took it meanwhile
         now_us = self.index.clock.now_us()
-        point = points.DuePoint(
-            schedule_id=known.id,
-            timing_version=known.timing_version,
-            kind=slot.kind,
-            due_us=now_us,
-            slot_us=slot.slot_us,
-            run_tag=slot.run_tag,
+        point = dataclasses.replace(point, timing_version=known.timing_version, due_us=now_us)
+        record = msgspec.structs.replace(
+            _record(letter.entry), first_try_us=now_us, replayed_us=now_us
         )
-        record = msgspec.structs.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
         armed = await self.occurrences.enqueue(known, point, record, None)
         if armed is messages.Armed.UNCHANGED:
             return Replayed.UNCHANGED

@@ -160,12 +160,11 @@ def replayed_ids(call: Call) -> tuple[str, ...]:
 
 def shown(letter: deadletters.DeadEntry) -> dict[str, object]:
     """Return a dead letter as a list shows it."""
-    entry, slot = letter.entry, letter.slot
-    slot_us = deadletters.whole(entry.get("slot_us")) if slot is None else slot.slot_us
+    entry = letter.entry
     return {
         "id": letter.id,
         "schedule": entry.get("name", ""),
-        "slotTime": views.time(slot_us),
+        "slotTime": views.time(deadletters.whole(entry.get("slot_us"))),
         "deadTime": views.time(letter.given_up_us),
         "reason": entry.get("reason", ""),
         "message": entry.get("message", ""),
