@@ -112,7 +112,6 @@ class DelayQueue:
         # Inspection, which changes nothing.
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
-        self.durability = serverhealth.DurabilityProbe(shared)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""

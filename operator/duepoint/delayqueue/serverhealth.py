@@ -73,7 +73,7 @@ def report(problems: Sequence[str], health: services.Health) -> None:
 
 @dataclass(eq=False)
 class ServerHealth:
-    """Checks that the servers answer, and are fit to hold the index."""
+    """Checks that the servers answer, are fit to hold the index, and keep it."""
 
     index: index.Index
 
@@ -95,6 +95,16 @@ class ServerHealth:
         for check in CHECKS:
             telemetry.queue_problems.labels(check).set(found[check] is not None)
         return tuple(line for line in found.values() if line)
+
+    async def durability(self) -> ServerDurability:
+        """Return the present durability; raises QueueUnavailable if no server answers."""
+        nodes = await self.index.servers.everywhere(_ASKED)
+        infos = scripting.of_those_there(nodes, "read how the server keeps what it holds")
+        found = [_durability_of(persistence, replication) for persistence, replication in infos]
+        return ServerDurability(
+            persistence=min((one.persistence for one in found), key=_PERSISTENCES.index),
+            replicas=min(one.replicas for one in found),
+        )
 
     async def keepalive(self) -> tuple[messages.ShardId, ...]:
         """PING every idle connection; return shards that are gone, one for each emptied server.
@@ -265,24 +275,7 @@ class ServerDurability:
         return f"{lost}; a failover to one of {count} loses what had not reached it"
 
 
-@dataclass(eq=False)
-class DurabilityProbe:
-    """Reads the durability of the servers."""
-
-    index: index.Index
-
-    async def read(self) -> ServerDurability:
-        """Return the present durability; raises QueueUnavailable if no server answers."""
-        nodes = await self.index.servers.everywhere(_ASKED)
-        infos = scripting.of_those_there(nodes, "read how the server keeps what it holds")
-        found = [_of(persistence, replication) for persistence, replication in infos]
-        return ServerDurability(
-            persistence=min((one.persistence for one in found), key=_PERSISTENCES.index),
-            replicas=min(one.replicas for one in found),
-        )
-
-
-def _of(persistence: dict[str, Any], replication: dict[str, Any]) -> ServerDurability:
+def _durability_of(persistence: dict[str, Any], replication: dict[str, Any]) -> ServerDurability:
     has_file = int(persistence.get("aof_enabled") or 0) > 0
     has_snapshots = int(persistence.get("rdb_saves") or 0) > 0
     kinds = ["aof"] * has_file + ["rdb"] * has_snapshots

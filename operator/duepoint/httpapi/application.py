@@ -257,7 +257,7 @@ async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:
 
     The servers' durability is read at most every few seconds.
     """
-    known = await shared.durability.find(None, shared.queue.durability.read)
+    known = await shared.durability.find(None, shared.queue.health.durability)
     wanted = why = ""
     if safety.on_disk and "aof" not in known.persistence:
         wanted, why = "aof", "no server has an append-only file (appendonly yes)"

@@ -26,7 +26,7 @@ async def summary(call: Call) -> HttpResponse:
     """Return the set with its counts."""
     record, queue = call.owned.record, call.shared.queue
     counts = await queue.sets.counts(record)
-    promise = await queue.durability.read()
+    promise = await queue.health.durability()
     limits = record.settings.limits
     overdue_us, now_us = counts.oldest_overdue_us, call.shared.clock.now_us()
     lag_us = 0 if overdue_us is None else max(0, now_us - overdue_us)

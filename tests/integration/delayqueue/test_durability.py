@@ -17,7 +17,7 @@ async def promised(url: str, role: str) -> ServerDurability:
         url, blob_key=queueing.BLOB_KEY, prefix="dp:", server=connecting.Server(url=url)
     )
     try:
-        return await queue.durability.read()
+        return await queue.health.durability()
     finally:
         await queue.close()
 

@@ -285,7 +285,7 @@ class ScheduleSets:
         now = self._term.clock.monotonic()
         if self._durability is None or now - self._durability_at >= _DURABILITY_SECONDS:
             with contextlib.suppress(errors.TryLater):  # the status keeps its last values
-                found = await self._term.queue.durability.read()
+                found = await self._term.queue.health.durability()
                 self._durability = Durability(
                     persistence=found.persistence,
                     replicas=found.replicas,

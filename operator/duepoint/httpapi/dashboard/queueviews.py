@@ -81,7 +81,7 @@ async def _of_all(call: Call) -> QueueView:
     stored = call.shared.queue
     seen = await stored.counts.index_view()
     totals = await stored.counts.totals()
-    promise = await stored.durability.read()
+    promise = await stored.health.durability()
     return QueueView(
         points=totals.points,
         due=totals.due,
