@@ -75,7 +75,6 @@ class _Batch:
     owner: points.SetIdentity
     now_us: int
     answers: list[values.MemberWritten | None]
-    facts: rows.NewFacts
 
     def answer(
         self,
@@ -117,9 +116,7 @@ class Members:
         Raises NotDurable if they are stored, but less safely than requested.
         """
         now_us = self.index.clock.now_us()
-        count = len(wanted)
-        facts = rows.NewFacts(count, now_us)
-        batch = _Batch(set_.identity, now_us, [None] * count, facts)
+        batch = _Batch(set_.identity, now_us, [None] * len(wanted))
         lane = lanes.Lane(lanes.of_set(set_.identity), by_rows=set_.is_managed)
         decide = functools.partial(self._take, batch)
         for wave in putting.waves(self._rows(wanted, batch)):
@@ -251,7 +248,7 @@ class Members:
         text = packed.inline or (kind.rule_text if kind is not None else b"")
         keeps = bool(text) and rows.is_same_timing(kinds.parsed_rule(text), packed.once_us, row)
         state, due_us = rows.due_of(row, batch.owner, batch.now_us, packed.created_us)
-        fresh = batch.facts.of(row, state) if task.facts is None else task.facts
+        fresh = rows.new_facts(row, state, batch.now_us) if task.facts is None else task.facts
         facts = rows.edited(
             packed,
             msgspec.structs.replace(fresh, state=state),
@@ -370,10 +367,10 @@ def _first(row: rows.Row, batch: _Batch) -> _Task:
 def _new(row: rows.Row, batch: _Batch) -> _Task:
     kind = row.kind
     if row.shared.is_exact and (at_us := row.write.at_us) is not None:
-        facts = batch.facts.of(row, definitions.State.ARMED)
+        facts = rows.new_facts(row, definitions.State.ARMED, batch.now_us)
         return _Task(row, kind, b"%d" % at_us, b"", facts=facts)
     state, due_us = rows.due_of(row, batch.owner, batch.now_us, batch.now_us)
-    return _Task(row, kind, _due_text(due_us), b"", facts=batch.facts.of(row, state))
+    return _Task(row, kind, _due_text(due_us), b"", facts=rows.new_facts(row, state, batch.now_us))
 
 
 def _due_text(due_us: int | None) -> bytes:

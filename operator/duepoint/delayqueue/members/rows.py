@@ -24,7 +24,6 @@ _VERSION_LENGTH, _UID_LENGTH = 4, 16
 _FINGERPRINT = slice(_VERSION_LENGTH, _VERSION_LENGTH + definitions.FINGERPRINT_LENGTH)
 _UID = slice(_FINGERPRINT.stop, _FINGERPRINT.stop + _UID_LENGTH)
 _RANDOM_LENGTH = _UID.stop
-_MORE = 64
 _MOST_RULES = 16_384
 _ALWAYS_US = 1 << 62
 SECOND_US = 1_000_000
@@ -182,23 +181,11 @@ def _next_due(
     return None if following is None else following.due_us
 
 
-class NewFacts:
-    """Makes the MemberFacts of members written now, each with random bytes of its own."""
-
-    def __init__(self, rows: int, now_us: int) -> None:
-        self._random = os.urandom(rows * _RANDOM_LENGTH)
-        self._taken = 0
-        self._created_us = now_us // SECOND_US * SECOND_US
-
-    def of(self, row: Row, state: definitions.State) -> MemberFacts:
-        """Return the facts of a member that did not exist before."""
-        first = self._taken
-        if first == len(self._random):  # rows that were decided again
-            self._random += os.urandom(_MORE * _RANDOM_LENGTH)
-        self._taken = last = first + _RANDOM_LENGTH
-        created_us, at_us = self._created_us, row.write.at_us
-        not_before_us = created_us if at_us is None or at_us > created_us else at_us - 1
-        return MemberFacts(self._random[first:last], created_us, not_before_us, state)
+def new_facts(row: Row, state: definitions.State, now_us: int) -> MemberFacts:
+    """Return the facts of a member that did not exist before, with random bytes of its own."""
+    created_us, at_us = now_us // SECOND_US * SECOND_US, row.write.at_us
+    not_before_us = created_us if at_us is None or at_us > created_us else at_us - 1
+    return MemberFacts(os.urandom(_RANDOM_LENGTH), created_us, not_before_us, state)
 
 
 def record(row: Row, facts: MemberFacts, payload_mac: bytes) -> bytes:
