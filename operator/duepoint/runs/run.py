@@ -1,9 +1,9 @@
 """Run events: what happened to a slot, as workers report it and the controller reads it.
 
-Events go through the shard's ``runs`` stream, many in one entry: a msgpack array of events, or a
-map of ``events`` and of those delivered ``together``, which are stored by column. New fields are
-only appended, with a default. An event is a fact about (uid, slot), so reading it twice must have
-the same effect as reading it once. Pure.
+Events go through the shard's ``runs`` stream, many in one entry: a msgpack array of single events,
+of those delivered together, which are stored by column, and of sums for sets. New fields are only
+appended, with a default. An event is a fact about (uid, slot), so reading it twice must have the
+same effect as reading it once. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -93,8 +93,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         more_us: further slots that a pending event is about.
         run_uid: uid of the ScheduleRun that requested it; empty for regular slots.
         job_uid: uid of the Job, if the event comes from the watch of Jobs; never stored.
-        may_come_again: whether an unanswered request for this Job may be in flight; stored behind
-            an empty ``job_uid``.
+        may_come_again: whether an unanswered request for this Job may be in flight.
         owner: the set, if the slot is a member's: ``pack`` sums up such events, and stores none.
     """
 
@@ -278,10 +277,6 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         sums[-1] = max(self.newest_slot_us, other.newest_slot_us)
         return msgspec.convert(sums, SetTally)
 
-    def newest(self, other: SetTally) -> SetTally:
-        """Return the newer of two readings of the same counters, which never fall."""
-        return msgspec.convert([max(pair) for pair in self._with(other)], SetTally)
-
     def beyond(self, other: SetTally) -> SetTally | None:
         """Return what this reading has counted beyond the other one; None = nothing."""
         missing = [max(0, mine - theirs) for mine, theirs in self._with(other)]
@@ -307,38 +302,27 @@ def read_tally(stored: bytes | None) -> SetTally:
     return msgspec.convert(numbers[: len(SetTally.__struct_fields__)], SetTally)
 
 
-class RunNews(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a stream: single events, and slots delivered together.
+class RunNews(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a stream: single events, slots delivered together, and any sums by uid of a set.
 
-    The script that writes the entry counts the outcomes of members
+    The script that writes the entry adds the sums to the shard's counts
     (``scripts/includes/runs.lua``); readers skip them.
     """
 
     events: list[RunEvent]
     together: list[Together]
+    of_sets: dict[str, SetTally] = {}
 
 
-_decoder: msgspec.msgpack.Decoder[list[RunEvent] | RunNews] = msgspec.msgpack.Decoder(
-    list[RunEvent] | RunNews
-)
-
-
-def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
-    """Return an event as stored; first starts of regular slots, the most, omit the last fields."""
-    if len(event.message) > MESSAGE_LIMIT:
-        event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
-    if event.may_come_again:
-        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))[:-1]
-    stored = msgspec.structs.astuple(event)[:-3]
-    return stored if event.run_uid else stored[:-1]
+_decoder = msgspec.msgpack.Decoder(RunNews)
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:
     """Return the stream entry for some events; empty bytes for none.
 
-    For members of sets it has only sums, by the uids of the sets, as its third part.
+    For members of sets it has only sums.
     """
-    one_by_one: list[Any] = []
+    one_by_one: list[RunEvent] = []
     together: list[Together] = []
     of_sets: dict[str, SetTally] = {}
     for event in events:
@@ -348,15 +332,13 @@ def pack(events: Iterable[RunEvent | Together]) -> bytes:
                 of_sets[event.owner.uid] = known.plus(tally)
         elif isinstance(event, Together):
             together.append(event)
+        elif len(event.message) > MESSAGE_LIMIT:
+            message = cut(event.message, MESSAGE_LIMIT)
+            one_by_one.append(msgspec.structs.replace(event, message=message))
         else:
-            one_by_one.append(_stored(event))
-    if of_sets or together:
-        columns = [msgspec.structs.astuple(each)[:-1] for each in together]
-        news: dict[str, Any] = {"events": one_by_one, "together": columns}
-        if of_sets:
-            news["sets"] = of_sets
-        return msgspec.msgpack.encode(news)
-    return msgspec.msgpack.encode(one_by_one) if one_by_one else b""
+            one_by_one.append(event)
+    news = (one_by_one, together, *([of_sets] if of_sets else ()))
+    return msgspec.msgpack.encode(news) if any(news) else b""
 
 
 _COUNTED = {
@@ -382,8 +364,6 @@ def _tally(event: RunEvent | Together) -> SetTally | None:
 def unpack(entry: bytes) -> list[RunEvent]:
     """Return the single events of a stream entry; raises msgspec.DecodeError on anything else."""
     found = _decoder.decode(entry)
-    if not isinstance(found, RunNews):
-        return found
     try:
         grouped = [event for group in found.together for event in group.events()]
     except ValueError as error:

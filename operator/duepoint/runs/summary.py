@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from duepoint.runs import history as histories
-from duepoint.runs import receiver as receivers
 from duepoint.runs.run import ENDED, REGULAR, STARTED, Note, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
@@ -76,7 +75,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             starts; a ScheduleRun's slot only if another object has the name of its Job.
         retried: the newest run that is retried after at least two failed attempts, even if others
             succeeded; see ``failure``.
-        receiver: the problems of a webhook's receiver.
+        gone: what the receiver of a webhook said when it was gone. It holds for one generation, and
+            ends with a delivery that succeeds, such as one by hand.
         replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message about
             that, until their runs have ended.
         edited, resumed: the newest generation whose edit, and the newest timing whose end of a
@@ -98,7 +98,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     completed: bool = False
     missed: Note | None = None
     retried: Note | None = None
-    receiver: receivers.ReceiverState = receivers.WELL
+    gone: Note | None = None
     replacing: Mapping[str, str] = msgspec.field(default_factory=dict)
     started_us: tuple[int, ...] = ()
     waiting_us: tuple[int, ...] = ()
@@ -127,7 +127,7 @@ def _result(summary: Summary) -> tuple[object, ...]:
     newest = None if result is None else result.reason
     missed = None if summary.missed is None else summary.missed.reason
     failure = None if summary.failure is None else summary.failure.reason
-    return newest, summary.completed, missed, failure, summary.receiver
+    return newest, summary.completed, missed, failure, summary.gone
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -204,17 +204,14 @@ def fold(
         after = replace(after, completed=True)
     if (history := histories.fold(after.history, event)) is not after.history:
         after = replace(after, history=history)
-    after = _fold_missed(put_off(after, event), event)
+    after = _fold_gone(_fold_missed(put_off(after, event), event), event)
     return _remembering(after, key, event.state, known)
 
 
 def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """Return the summary with the event's news of the receiver and attempts, as for Pending."""
-    receiver = receivers.fold(summary.receiver, event)
+    """Return the summary with the event's news of attempts, as for Pending."""
     retried = _retried(summary.retried, event)
-    if receiver is summary.receiver and retried is summary.retried:
-        return summary
-    return replace(summary, receiver=receiver, retried=retried)
+    return summary if retried is summary.retried else replace(summary, retried=retried)
 
 
 #: After this many failed attempts a run counts as failing.
@@ -343,6 +340,19 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     if event.slot_us <= newest_us or is_shown_elsewhere:
         return summary
     return replace(summary, missed=Note.of(event))
+
+
+def _fold_gone(summary: Summary, event: RunEvent) -> Summary:
+    known = summary.gone
+    if event.reason != Reason.ENDPOINT_GONE:
+        has_answered = event.state is RunState.SUCCEEDED
+        is_over = known is not None and has_answered and event.at_us >= known.at_us
+        return replace(summary, gone=None) if is_over else summary
+    is_known = known is not None and (
+        known.generation > event.generation
+        or (known.generation, known.message) == (event.generation, event.message)
+    )
+    return summary if is_known else replace(summary, gone=Note.of(event))
 
 
 # -- remembering -------------------------------------------------------------------------------

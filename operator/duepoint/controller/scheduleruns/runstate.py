@@ -2,7 +2,7 @@
 
 Holds the steps that need no I/O: choosing the slots to enqueue next, and finding lost ones.
 ``scheduleruns`` does the I/O. A slot is *open* from the moment it is enqueued until its run has
-ended; ``runs.progress`` counts the slots.
+ended; ``progress`` counts the slots.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import msgspec
 from duepoint import errors
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import runstatus
+from duepoint.controller.scheduleruns import progress, runstatus
 from duepoint.kube import jobbuilder, jobs, schedules
-from duepoint.runs import progress as courses
-from duepoint.runs.progress import Progress
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
@@ -53,7 +51,7 @@ class ScheduleRunState:
     seen: Observed
     wanted: Wanted | None = None
     verdict: runstatus.RunVerdict | None = None
-    course: Progress = field(default_factory=Progress)
+    course: progress.Progress = field(default_factory=progress.Progress)
     published: dict[str, Any] = field(default_factory=dict)
     shown: runstatus.PublishedRunStatus = runstatus.NOTHING
     published_at: float | None = None
@@ -113,7 +111,7 @@ def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
 def adopt(run: ScheduleRunState, status: dict[str, Any], records: Iterable[bytes]) -> None:
     """Continue from the status that the API server has, or from a newer record of the ledger."""
     run.published, run.shown = status, runstatus.read(status)
-    run.course = courses.newest(run.shown.course(), *records)
+    run.course = progress.newest(run.shown.course(), *records)
     run.ended_us, run.schedule_uid = run.shown.ended_us, run.shown.schedule_uid
     run.planned = run.planned if run.shown.planned is None else run.shown.planned
     run.is_doubtful = bool(run.course.open)
@@ -202,7 +200,7 @@ def open_next(run: ScheduleRunState) -> list[int]:
     )
     opened = [slot_us for slot_us in run.lost if slot_us in course.open]
     for slot_us in list(itertools.islice(following, room)):
-        courses.opened(course, slot_us)
+        course.cursor_us, course.open[slot_us] = slot_us, progress.RunSlot()
         opened.append(slot_us)
     return opened
 
@@ -230,7 +228,7 @@ def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jo
 
 def apply(run: ScheduleRunState, event: RunEvent) -> bool:
     """Apply an event; return False if it changes nothing."""
-    is_news = courses.applied(run.course, event)
+    is_news = progress.applied(run.course, event)
     run.changes += is_news
     return is_news
 

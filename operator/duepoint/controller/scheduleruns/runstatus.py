@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from duepoint.controller.scheduleruns.progress import Progress, RunSlot
 from duepoint.controller.status import texts
 from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import run
-from duepoint.runs.progress import Progress, RunSlot
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.manualruns import Trigger, Wanted
@@ -167,8 +167,8 @@ def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     said = f"{course.ended} of {planned} slots ended, {running} running"
     if retried:
         said += f", {len(retried)} tried again: {retried[-1]}"
-    if course.waits_for:
-        said += f"; waiting: {course.waits_for}"
+    if waits := [one.trouble for one in course.open.values() if one.trouble and not one.started_us]:
+        said += f"; waiting: {waits[-1]}"
     said += _newest_failure(course)
     reason = Reason.RETRYING if retried and not running else Reason.RUNNING
     return waiting(reason, said)

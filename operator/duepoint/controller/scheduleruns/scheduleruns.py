@@ -33,7 +33,7 @@ import msgspec
 from duepoint import errors
 from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import runstate, runstatus
+from duepoint.controller.scheduleruns import progress, runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
@@ -42,7 +42,6 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.kube import jobs, port, schedules
-from duepoint.runs import progress as courses
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -133,7 +132,7 @@ class ScheduleRuns:
     def record(self, event: RunEvent) -> tuple[str, bytes]:
         """Return the uid and the ledger's record of the event's ScheduleRun; empty = no such."""
         run, _ = self._of_event(event)
-        return ("", b"") if run is None else (run.seen.uid, courses.pack(run.course))
+        return ("", b"") if run is None else (run.seen.uid, progress.pack(run.course))
 
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
@@ -359,7 +358,7 @@ class ScheduleRuns:
                 )
                 for slot_us in slots_us
             ]
-            record = self._outcomes.placed(run.seen.uid, known), courses.pack(run.course)
+            record = self._outcomes.placed(run.seen.uid, known), progress.pack(run.course)
             try:
                 await self._term.queue.occurrences.enqueue_many(
                     known, wanted_points, self._term.epoch, ledger=record
@@ -492,7 +491,7 @@ class ScheduleRuns:
             return
         status = runstate.decoded(bytes(item.status))
         if status != run.published:
-            runstate.adopt(run, status, [courses.pack(run.course)])
+            runstate.adopt(run, status, [progress.pack(run.course)])
             self._check_soon(uid)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only

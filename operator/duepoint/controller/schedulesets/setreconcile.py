@@ -162,7 +162,7 @@ class SetReconciler:
         counted = await self._term.queue.sets.counts(state.record)
         if (lost := state.tally.beyond(counted.ended)) is not None:
             await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
-        state.tally = state.tally.newest(counted.ended)
+        state.tally = counted.ended if lost is None else counted.ended.plus(lost)
         upheavals = self._term.queue.health.upheavals
         went_back = state.upheavals not in (None, upheavals)
         state.upheavals = upheavals

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import Report
 from duepoint.kube.events import Event, ObjectReference
-from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Summary
 from duepoint.schedules.conditions import ConditionType, Reason
@@ -64,19 +63,10 @@ def of_event(
         yield changed(RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {why}", warning=is_unwanted)
     if after.completed and not before.completed:
         yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
-    yield from _of_receiver(about, before.receiver, after.receiver)
-
-
-def _of_receiver(
-    about: ObjectReference, before: ReceiverState, after: ReceiverState
-) -> Iterator[Event]:
-    """Yield an Event if the receiver is gone or its circuit is open; once for each generation."""
-    for reason, was, note in (
-        (Reason.ENDPOINT_GONE, before.gone, after.gone),
-        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
-    ):
-        if note is not None and (was is None or was.generation < note.generation):
-            yield _event(about, "Run", reason, note.message)
+    was, gone = before.gone, after.gone
+    is_new = gone is not None and (was is None or was.generation < gone.generation)
+    if is_new or (event.is_open and event.reason == Reason.CIRCUIT_OPEN):
+        yield changed(event.reason, event.message)
 
 
 def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:

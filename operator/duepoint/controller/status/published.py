@@ -17,7 +17,6 @@ from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import ActiveSlots, Reference, Row, instant_us
 from duepoint.runs import summary as summaries
-from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import REGULAR, Note
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules import diagnosis
@@ -169,11 +168,8 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             settled_us=instant_us(self.settled_through),
             completed=self.condition(ConditionType.READY).reason in WITHOUT_SLOTS,
             missed=self._missed(),
-            receiver=ReceiverState(
-                # Their times are not published, so any event replaces them.
-                gone=self._note(ConditionType.ENDPOINT_GONE),
-                waits=self._note(ConditionType.CIRCUIT_OPEN),
-            ),
+            # Its time is not published, so any event replaces it.
+            gone=self._note(ConditionType.ENDPOINT_GONE),
         )
 
     def _missed(self) -> Note | None:

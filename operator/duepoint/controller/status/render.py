@@ -23,7 +23,6 @@ from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
-from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import Note
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import conditions, diagnosis
@@ -145,17 +144,10 @@ def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iter
         yield _true(ConditionType.MISSED, reason, texts.missed(runs.missed))
     if state.refused_pods:
         yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, state.refused_pods)
-    yield from _of_receiver(runs.receiver, state.generation)
-
-
-def _of_receiver(receiver: ReceiverState, generation: int) -> Iterable[Condition]:
-    """Yield the conditions of the receiver; a note about an older generation does not count."""
-    for type_, reason, note in (
-        (ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, receiver.gone),
-        (ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, receiver.waits),
-    ):
-        if note is not None and note.generation >= generation:
-            yield _true(type_, reason, note.message)
+    if runs.gone is not None and runs.gone.generation >= state.generation:  # an edit ends it
+        yield _true(ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, runs.gone.message)
+    if waiting := [slot for slot in state.open if slot.reason == Reason.CIRCUIT_OPEN]:
+        yield _true(ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, waiting[-1].message)
 
 
 def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:

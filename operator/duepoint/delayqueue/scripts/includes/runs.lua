@@ -13,11 +13,11 @@ end
 -- Adds a value's counts of members, its third part (run.pack), to META `t<uid>` of their set: five sums and the newest
 -- slot. A lost claim counts nothing: others end its slots, or only a reply was lost. Returns whether it has other parts.
 local function count_members(value, is_lost)
-  if string.byte(value) ~= 131 then
+  if string.byte(value) ~= 147 then
     return true
   end
   local news = cmsgpack.unpack(value)
-  for uid, more in pairs(is_lost and {} or news.sets) do
+  for uid, more in pairs(is_lost and {} or news[3]) do
     local field, sums = 't' .. uid, {}
     for known in string.gmatch(redis.call('HGET', META, field) or '0 0 0 0 0 0', '%d+') do
       local number = more[#sums + 1]
@@ -25,7 +25,7 @@ local function count_members(value, is_lost)
     end
     redis.call('HSET', META, field, table.concat(sums, ' '))
   end
-  return #news.events + #news.together > 0
+  return #news[1] + #news[2] > 0
 end
 
 -- Adds an outcome. That of a lost claim is marked `lost`: another owner will end the slots.

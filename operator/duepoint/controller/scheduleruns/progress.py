@@ -7,16 +7,16 @@ ends once.
 
 The ledger in Redis has a record of it (``pack``), changed by the scripts that enqueue the slots and
 that count their outcomes; the status shows nearly the same, and is what is left if Redis loses its
-data. Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns``
-computes the slots.
+data. Mutable, because it changes with every event; no I/O, no clock.
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import copy
 
 import msgspec
 
+from duepoint.controller.status import texts
 from duepoint.runs.run import RunEvent, RunState
 
 
@@ -27,7 +27,7 @@ class RunSlot(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True)
         started_us: when its run began; 0 = not yet.
         job_name: the name of its Job, once known.
         is_replaced: whether a worker was about to delete its Job in favour of a newer slot.
-        trouble: why its delivery failed and is retried, in words; empty = it runs.
+        trouble: why it waits, or is tried again, in words; empty = neither.
     """
 
     started_us: int = 0
@@ -45,7 +45,6 @@ class Progress(msgspec.Struct, kw_only=True, array_like=True):
         first_us, last_us: when the first run began and the last one ended; 0 = not yet.
         trouble: the newest failure, in words.
         skip_reason, skip_message: why the newest skipped slot was skipped.
-        waits_for: what open slots wait for, in words; empty = they run.
     """
 
     started: int = 0
@@ -60,7 +59,6 @@ class Progress(msgspec.Struct, kw_only=True, array_like=True):
     trouble: str = ""
     skip_reason: str = ""
     skip_message: str = ""
-    waits_for: str = ""
 
     @property
     def ended(self) -> int:
@@ -94,57 +92,39 @@ def newest(written: Progress, *records: bytes) -> Progress:
     return max(reversed(known), key=lambda one: one.opened + one.ended + one.started)
 
 
-def opened(course: Progress, slot_us: int) -> None:
-    """Open a slot, and move the cursor to it."""
-    course.cursor_us = slot_us
-    course.open[slot_us] = RunSlot()
-
-
 def applied(course: Progress, event: RunEvent) -> bool:
     """Apply an event; return False if it changes nothing."""
     slot = course.open.get(event.slot_us)
     if slot is None:
         return False
+    former = copy.copy(slot)
     match event.state:
         case RunState.RUNNING:
-            is_news = _notes_trouble(slot, event)
-            return _started(course, slot, event) or is_news
-        case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
-            _started(course, slot, event)
-            _ended(course, event)
-        case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
-            _ended(course, event)
-        case RunState.PENDING:
-            return _waits(course, slot, event)
+            _start(course, slot, event)
+            slot.trouble = event.why if event.is_retrying else ""
+        case RunState.PENDING if event.why and not slot.started_us:
+            slot.trouble = event.why
         case RunState.REPLACING:
             slot.is_replaced = True
-        case RunState.CHECKED:
-            return False
-    return True
+        case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
+            _start(course, slot, event)
+            _end(course, event)
+        case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
+            _end(course, event)
+    return slot != former or event.slot_us not in course.open
 
 
-def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
+def _start(course: Progress, slot: RunSlot, event: RunEvent) -> None:
     slot.job_name = event.job_name or slot.job_name
-    if slot.started_us:
-        return False
-    slot.started_us = event.started_us or event.at_us
-    course.started += 1
-    course.waits_for = ""
-    course.first_us = min(course.first_us or slot.started_us, slot.started_us)
-    return True
+    if not slot.started_us:
+        slot.started_us = event.begun_us
+        course.started += 1
+        course.first_us = min(course.first_us or slot.started_us, slot.started_us)
 
 
-def _notes_trouble(slot: RunSlot, event: RunEvent) -> bool:
-    """Update why its run is being retried, if it is; return whether that has changed."""
-    former = slot.trouble
-    slot.trouble = event.why if event.is_retrying else ""
-    return slot.trouble != former
-
-
-def _ended(course: Progress, event: RunEvent) -> None:
+def _end(course: Progress, event: RunEvent) -> None:
     del course.open[event.slot_us]
-    course.waits_for = ""
-    course.last_us = max(course.last_us, event.finished_us or event.at_us)
+    course.last_us = max(course.last_us, event.ended_us)
     match event.state:
         case RunState.SUCCEEDED:
             course.succeeded += 1
@@ -155,16 +135,4 @@ def _ended(course: Progress, event: RunEvent) -> None:
             course.skip_reason, course.skip_message = event.reason, event.message
         case _:
             course.failed += 1
-            course.trouble = f"{_instant(event.slot_us)} {event.why}"
-
-
-def _waits(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    if event.why in ("", course.waits_for) or slot.started_us:
-        return False
-    course.waits_for = event.why
-    return True
-
-
-def _instant(slot_us: int) -> str:
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=slot_us)  # noqa: DTZ001 - UTC
-    return f"{moment.isoformat(timespec='auto')}Z"
+            course.trouble = f"{texts.instant(event.slot_us)} {event.why}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.runs import progress as courses
-from duepoint.runs.progress import Progress
+from duepoint.controller.scheduleruns import progress as courses
+from duepoint.controller.scheduleruns.progress import Progress, RunSlot
 from duepoint.runs.run import RunEvent, RunState
 
 STATES = [
@@ -33,7 +33,7 @@ def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
 def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
     course = Progress()
     for slot_us in range(1, 6):
-        courses.opened(course, slot_us)
+        course.cursor_us, course.open[slot_us] = slot_us, RunSlot()
     ended: set[int] = set()
     succeeded = 0
     for slot_us, state in told:
