@@ -21,6 +21,7 @@ import msgspec
 from benchmarks import receivers, report
 from benchmarks.report import Figure
 from duepoint import clock as clocks
+from duepoint.model import webhook as model
 from duepoint.net import dialling, egressrules
 from duepoint.runs import outcome
 from duepoint.schedules import actions
@@ -132,7 +133,8 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
 
 
 def _action(url: str) -> actions.WebhookAction:
-    return actions.WebhookAction(url=url, signing=(actions.SecretKey(name="signing", key="key"),))
+    key = model.SecretKeyRefFields(name="signing", key="key")
+    return actions.WebhookAction(url=url, signing=model.SigningFields((key,)))
 
 
 _actions: dict[str, actions.Action] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from duepoint.clock import SystemClock
+from duepoint.model import webhook as model
 from duepoint.schedules import actions
 from duepoint.targets import target
 from tests.support import builders
@@ -47,7 +48,7 @@ def a_firing(
 
 def a_webhook(url: str | None = "https://hooks.example.com/x", **changes) -> actions.WebhookAction:
     headers = tuple(
-        actions.Header(name=name, value=value) for name, value in changes.pop("headers", ())
+        model.HeaderFields(name=name, value=value) for name, value in changes.pop("headers", ())
     )
     if "service" in changes:
         url = None

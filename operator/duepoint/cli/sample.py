@@ -76,7 +76,7 @@ async def run(spec: ScheduleSpec, objects: Objects, token: str | None, *, send: 
         reason = kept.message.replace("does not exist; create it", "is not known here")
         advice = "write --secret-file NAME/KEY=FILE, --token-file or --url"
         raise errors.InvalidSetting(spec.identity, f"{reason}; {advice}")
-    is_secret = webhook.url_secret is not None  # the URL is then a credential
+    is_secret = webhook.url_from is not None  # the URL is then a credential
     url = kept.url if kept is not None and is_secret else webhook.url
     where = endpoints.of_url(url or "")
     if isinstance(where, target.Trouble):
@@ -115,7 +115,7 @@ async def run(spec: ScheduleSpec, objects: Objects, token: str | None, *, send: 
     if not row["accepted"]:
         row["message"] = answer.message
         # The user may see the receiver's answer.
-        plain = (header.value for header in webhook.headers)
+        plain = (header.value or "" for header in webhook.headers)
         if replies and (text := target.excerpt(replies[-1].body, plain, hidden)):
             row["message"] += f": {text}"
     return row
@@ -149,8 +149,8 @@ def _vault(
     webhook: actions.WebhookAction, objects: Objects, given: str | None, clock: clocks.Clock
 ) -> credentials.Vault:
     """Return the worker's vault over the given objects; they were given for this receiver."""
-    auth = webhook.auth
-    audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
+    account = None if webhook.auth is None else webhook.auth.service_account_token
+    audience = "" if account is None else account.audience
 
     async def look(_: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key

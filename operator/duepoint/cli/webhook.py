@@ -110,7 +110,7 @@ def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
     webhook = spec.action.target
     assert isinstance(webhook, actions.WebhookAction)  # noqa: S101 - only such are chosen
     tls = webhook.tls if url.startswith("https:") else None
-    webhook = msgspec.structs.replace(webhook, url=url, url_secret=None, service=None, tls=tls)
+    webhook = msgspec.structs.replace(webhook, url=url, url_from=None, service=None, tls=tls)
     action = msgspec.structs.replace(spec.action, target=webhook)
     return msgspec.structs.replace(spec, action=action)
 

@@ -172,7 +172,7 @@ class ValueFromFields(Fields):
     secret_key_ref: SecretKeyRefFields
 
 
-class HeaderFields(Fields):
+class HeaderFields(Fields, omit_defaults=True):
     name: Annotated[
         str,
         Keywords(minLength=1, maxLength=128),
@@ -253,7 +253,7 @@ class ServiceAccountTokenFields(Fields):
     ]
 
 
-class AuthFields(Fields):
+class AuthFields(Fields, omit_defaults=True):
     """How the request authenticates; exactly one of bearer, basic and serviceAccountToken.
 
     unset = not at all.
@@ -277,7 +277,7 @@ class AuthFields(Fields):
     )
 
 
-class CaRefFields(Fields):
+class CaRefFields(Fields, omit_defaults=True):
     key: Annotated[DataKey, "Key that holds the PEM certificates."]
     config_map: Annotated[ObjectName | None, "Name of the ConfigMap."] = None
     secret: Annotated[ObjectName | None, "Name of the Secret."] = None
@@ -292,7 +292,7 @@ class CaRefFields(Fields):
     )
 
 
-class TlsFields(Fields):
+class TlsFields(Fields, omit_defaults=True):
     """How the receiver's certificate is checked and ours is shown.
 
     unset = the public authorities, no certificate of ours.

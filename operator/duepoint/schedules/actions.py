@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from duepoint.model import webhook as model
+
 
 class JobAction(
     msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind", omit_defaults=True
@@ -56,57 +58,6 @@ class ServiceRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheme: str = "http"
 
 
-class SecretKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of a Secret in the schedule's own namespace; never its value."""
-
-    name: str
-    key: str
-
-
-class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request header: a literal value, or ``secret``, which is read for each request."""
-
-    name: str
-    value: str
-    secret: SecretKey | None = None
-
-
-class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", tag_field="kind"):
-    """``Authorization: Bearer`` with the value of a Secret's key."""
-
-    secret: SecretKey
-
-
-class Basic(msgspec.Struct, frozen=True, kw_only=True, tag="basic", tag_field="kind"):
-    """``Authorization: Basic`` with the keys username and password of a Secret."""
-
-    secret_name: str
-
-
-class AccountToken(msgspec.Struct, frozen=True, kw_only=True, tag="account", tag_field="kind"):
-    """``Authorization: Bearer`` with a short token of a ServiceAccount of the namespace."""
-
-    account: str
-    audience: str
-
-
-class CaRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Certificate authorities; ``kind`` is ``Secret`` or ``ConfigMap``."""
-
-    kind: str
-    name: str
-    key: str
-
-
-class Tls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The TLS settings; ``client_certificate`` is the name of a kubernetes.io/tls Secret."""
-
-    ca: CaRef | None = None
-    client_certificate: str | None = None
-    server_name: str | None = None
-    insecure_skip_verify: bool = False
-
-
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often and when to retry a delivery; the reference page has the same defaults."""
 
@@ -118,26 +69,21 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WebhookAction(
-    msgspec.Struct, frozen=True, kw_only=True, tag="webhook", tag_field="kind", omit_defaults=True
+    model.WebhookFields,
+    kw_only=True,
+    tag="webhook",
+    tag_field="kind",
+    omit_defaults=True,
 ):
-    """Send an HTTP request to a URL or to a Service of the same namespace.
+    """Send an HTTP request: the fields of ``spec.webhook``, with defaults for those not set."""
 
-    Attributes:
-        url_secret: the key that contains the URL, if the URL itself is a credential.
-    """
-
-    url: str | None = None
-    url_secret: SecretKey | None = None
-    service: ServiceRef | None = None
+    service: ServiceRef | None = None  # type: ignore[assignment]  # with its defaults
     method: str = "POST"
     format: str = "Standard"
-    headers: tuple[Header, ...] = ()
+    headers: tuple[model.HeaderFields, ...] = ()
     timeout_seconds: int = 30
     success: tuple[str, ...] = ("2xx",)
-    retry: RetryRule = RetryRule()
-    signing: tuple[SecretKey, ...] = ()
-    auth: Bearer | Basic | AccountToken | None = None
-    tls: Tls | None = None
+    retry: RetryRule = RetryRule()  # type: ignore[assignment]  # in microseconds
 
     kind: ClassVar[str] = "webhook"
 
@@ -145,8 +91,8 @@ class WebhookAction(
     def text(self) -> str:
         if self.service is not None:
             return f"Webhook {self.service.scheme}://{self.service.name}:{self.service.port}"
-        if self.url_secret is not None:
-            return f"Webhook of Secret {self.url_secret.name}"
+        if self.url_from is not None:
+            return f"Webhook of Secret {self.url_from.secret_key_ref.name}"
         return f"Webhook {_scheme_and_host(self.url or '')}"
 
     @property
@@ -158,10 +104,10 @@ class WebhookAction(
         """Whether Secrets, tokens or certificates have to be read before it can be sent."""
         return bool(
             self.signing
-            or self.url_secret is not None
+            or self.url_from is not None
             or self.auth is not None
             or self.tls is not None
-            or any(header.secret is not None for header in self.headers)
+            or any(header.value_from is not None for header in self.headers)
         )
 
 

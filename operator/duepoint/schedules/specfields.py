@@ -44,19 +44,16 @@ def webhook(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> actio
         )
     _check_tls(fields, findings)
     _check_headers(fields.headers or (), form, findings)
+    token = None if fields.auth is None else fields.auth.service_account_token
+    if token is not None and not (token.audience.strip() and token.audience.isprintable()):
+        path = "spec.webhook.auth.serviceAccountToken.audience"
+        findings.add(path, "is empty; write whom the token is for, such as billing.example")
+    said = msgspec.structs.asdict(fields) | {
+        "service": None if fields.service is None else _service(fields.service),
+        "retry": _retry(fields.retry or modelwebhook.RetryFields(), findings),
+    }
     return actions.WebhookAction(
-        url=fields.url,
-        url_secret=None if fields.url_from is None else _key(fields.url_from.secret_key_ref),
-        service=None if fields.service is None else _service(fields.service),
-        method=method,
-        format=form,
-        headers=tuple(map(_header, fields.headers or ())),
-        timeout_seconds=fields.timeout_seconds or 30,
-        success=fields.success or ("2xx",),
-        retry=_retry(fields.retry or modelwebhook.RetryFields(), findings),
-        signing=() if fields.signing is None else tuple(map(_key, fields.signing.secret_key_refs)),
-        auth=None if fields.auth is None else _auth(fields.auth, findings),
-        tls=None if fields.tls is None else _tls(fields.tls),
+        **{name: value for name, value in said.items() if value is not None}
     )
 
 
@@ -113,10 +110,6 @@ def is_unsendable(value: str) -> bool:
     return any((char < " " and char != "\t") or char == "\x7f" for char in value)
 
 
-def _key(fields: modelwebhook.SecretKeyRefFields) -> actions.SecretKey:
-    return actions.SecretKey(name=fields.name, key=fields.key)
-
-
 def _service(fields: modelwebhook.ServiceFields) -> actions.ServiceRef:
     usual = 443 if fields.scheme == "https" else 80
     return actions.ServiceRef(
@@ -125,45 +118,6 @@ def _service(fields: modelwebhook.ServiceFields) -> actions.ServiceRef:
         path=fields.path or "/",
         scheme=fields.scheme or "http",
     )
-
-
-def _header(fields: modelwebhook.HeaderFields) -> actions.Header:
-    secret = None if fields.value_from is None else _key(fields.value_from.secret_key_ref)
-    return actions.Header(name=fields.name, value=fields.value or "", secret=secret)
-
-
-def _auth(
-    fields: modelwebhook.AuthFields, findings: SpecFindings
-) -> actions.Bearer | actions.Basic | actions.AccountToken | None:
-    """Return how to authenticate at the receiver."""
-    if fields.bearer is not None:
-        return actions.Bearer(secret=_key(fields.bearer.secret_key_ref))
-    if fields.basic is not None:
-        return actions.Basic(secret_name=fields.basic.secret_ref.name)
-    token = fields.service_account_token
-    if token is None:
-        return None
-    if not token.audience.strip() or not token.audience.isprintable():
-        path = "spec.webhook.auth.serviceAccountToken.audience"
-        findings.add(path, "is empty; write whom the token is for, such as billing.example")
-    return actions.AccountToken(account=token.service_account_name, audience=token.audience)
-
-
-def _tls(fields: modelwebhook.TlsFields) -> actions.Tls:
-    """Return how to verify the receiver's certificate, and which certificate to present."""
-    ca, certificate = fields.ca_ref, fields.client_certificate_secret_ref
-    return actions.Tls(
-        ca=None if ca is None else _ca(ca),
-        client_certificate=None if certificate is None else certificate.name,
-        server_name=fields.server_name,
-        insecure_skip_verify=bool(fields.insecure_skip_verify),
-    )
-
-
-def _ca(fields: modelwebhook.CaRefFields) -> actions.CaRef:
-    if fields.secret is not None:
-        return actions.CaRef(kind="Secret", name=fields.secret, key=fields.key)
-    return actions.CaRef(kind="ConfigMap", name=fields.config_map or "", key=fields.key)
 
 
 def _retry(fields: modelwebhook.RetryFields, findings: SpecFindings) -> actions.RetryRule:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from duepoint import errors
+from duepoint.model import webhook as model
 from duepoint.schedules import actions, spec
 from tests.support import builders
 
@@ -47,13 +48,13 @@ def test_everything_that_may_be_named_is_kept_by_name():
             "insecureSkipVerify": True,
         },
     )
-    key = actions.SecretKey(name="hook", key="a")
-    assert found.headers[0].secret == key
-    assert found.signing == (key, actions.SecretKey(name="next", key="b.c"))
-    assert found.auth == actions.Bearer(secret=key)
-    assert found.tls == actions.Tls(
-        ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"),
-        client_certificate="us",
+    key = model.SecretKeyRefFields(name="hook", key="a")
+    assert found.headers[0].value_from.secret_key_ref == key
+    assert found.signing.secret_key_refs == (key, model.SecretKeyRefFields(name="next", key="b.c"))
+    assert found.auth.bearer.secret_key_ref == key
+    assert found.tls == model.TlsFields(
+        ca_ref=model.CaRefFields(config_map="ca", key="ca.crt"),
+        client_certificate_secret_ref=model.SecretRefFields("us"),
         server_name="inner.example",
         insecure_skip_verify=True,
     )

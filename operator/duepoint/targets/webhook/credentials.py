@@ -21,6 +21,7 @@ from typing import Any
 from duepoint import errors as base
 from duepoint import settings
 from duepoint.kube import errors
+from duepoint.model import webhook as model
 from duepoint.schedules import actions, specfields
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
@@ -104,8 +105,8 @@ class Vault:
                 "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
                 f"in caRef, or have the operator set {settings.variable('webhook_insecure')}=tls"
             )
-        if isinstance(webhook.auth, actions.AccountToken):
-            audience = webhook.auth.audience
+        if webhook.auth is not None and webhook.auth.service_account_token is not None:
+            audience = webhook.auth.service_account_token.audience
             own = (*API_AUDIENCES, *self._own_audiences())
             if audience.strip().rstrip("/") in {one.rstrip("/") for one in own}:
                 raise _opens_the_api(audience)
@@ -114,39 +115,40 @@ class Vault:
 
     async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials:
         at = _Receiving(self._keys, namespace, webhook)
-        url = None if webhook.url_secret is None else await at.read_url(webhook.url_secret)
+        url = None
+        if webhook.url_from is not None:
+            url = await at.read_url(webhook.url_from.secret_key_ref)
         headers = [
-            (header.name, header.value)
-            if header.secret is None
-            else (header.name, await at.line(_HEADER.format(index), header.secret))
+            (header.name, header.value or "")
+            if (source := header.value_from) is None
+            else (header.name, await at.line(_HEADER.format(index), source.secret_key_ref))
             for index, header in enumerate(webhook.headers)
         ]
         match webhook.auth:
-            case actions.Bearer(secret=secret):
+            case model.AuthFields(bearer=model.BearerFields(secret_key_ref=secret)):
                 token = await at.line("spec.webhook.auth.bearer.secretKeyRef", secret)
                 headers.append(("authorization", f"Bearer {token}"))
-            case actions.Basic(secret_name=name):
-                headers.append(("authorization", f"Basic {await at.basic(name)}"))
-            case actions.AccountToken() as auth:
-                token = await self._token(namespace, auth)
+            case model.AuthFields(basic=model.BasicFields(secret_ref=secret)):
+                headers.append(("authorization", f"Basic {await at.basic(secret.name)}"))
+            case model.AuthFields(service_account_token=account) if account is not None:
+                token = await self._token(namespace, account)
                 at.unspeakable.append(token)
                 headers.append(("authorization", f"Bearer {token}"))
+        keys = () if webhook.signing is None else webhook.signing.secret_key_refs
         return WebhookCredentials(
             headers=tuple(headers),
-            signers=tuple(
-                [await at.signer(index, key) for index, key in enumerate(webhook.signing)]
-            ),
+            signers=tuple([await at.signer(index, key) for index, key in enumerate(keys)]),
             tls=None if webhook.tls is None else await self._tls(at, webhook.tls),
             url=url,
             unspeakable=tuple(at.unspeakable),
         )
 
-    async def _token(self, namespace: str, auth: actions.AccountToken) -> str:
+    async def _token(self, namespace: str, auth: model.ServiceAccountTokenFields) -> str:
         to = references.Reference(
             path="spec.webhook.auth.serviceAccountToken",
             kind=references.ACCOUNT,
             namespace=namespace,
-            name=auth.account,
+            name=auth.service_account_name,
         )
         account = await self._keys.whole(to)
         if not references.may_have_token(account.annotations, auth.audience):
@@ -158,7 +160,7 @@ class Vault:
                 f"{references.TOKEN_AUDIENCES}={auth.audience}"
             )
         try:
-            token = await self._tokens.get(namespace, (auth.account, auth.audience))
+            token = await self._tokens.get(namespace, (auth.service_account_name, auth.audience))
         except errors.Invalid as error:
             raise to.missing(f"there is no token of {to.object}: {error}") from None
         except errors.ApiError as error:
@@ -168,15 +170,16 @@ class Vault:
             raise _opens_the_api(auth.audience)
         return token.text
 
-    async def _tls(self, at: _Receiving, tls: actions.Tls) -> ssl.SSLContext:
+    async def _tls(self, at: _Receiving, tls: model.TlsFields) -> ssl.SSLContext:
         ca = certificate = key = None
+        shown = tls.client_certificate_secret_ref
         theirs = ours = at.secret(
-            "spec.webhook.tls.clientCertificateSecretRef", tls.client_certificate or ""
+            "spec.webhook.tls.clientCertificateSecretRef", "" if shown is None else shown.name
         )
-        if tls.ca is not None:
-            theirs = at.authorities(tls.ca)
-            ca = await self._keys.content(theirs, tls.ca.key)
-        if tls.client_certificate is not None:
+        if tls.ca_ref is not None:
+            theirs = at.authorities(tls.ca_ref)
+            ca = await self._keys.content(theirs, tls.ca_ref.key)
+        if shown is not None:
             certificate = await self._keys.content(ours, "tls.crt")
             key = await self._keys.content(ours, "tls.key")
         wanted = tlscontexts.TlsMaterial(
@@ -184,7 +187,7 @@ class Vault:
             ca=ca,
             certificate=certificate,
             key=key,
-            unverified=tls.insecure_skip_verify,
+            unverified=bool(tls.insecure_skip_verify),
         )
         try:
             return await self._contexts.get(wanted)
@@ -212,7 +215,7 @@ class _Receiving:
     def secret(self, path: str, name: str) -> references.Reference:
         return references.secret(path, self.namespace, name, self._receiver)
 
-    def authorities(self, ca: actions.CaRef) -> references.Reference:
+    def authorities(self, ca: model.CaRefFields) -> references.Reference:
         """Return the reference to the object with the certificate authorities.
 
         Nothing in it is sent, but error messages reveal which keys it has. For a Secret that needs
@@ -220,13 +223,13 @@ class _Receiving:
         """
         return references.Reference(
             path="spec.webhook.tls.caRef",
-            kind=ca.kind,
+            kind="ConfigMap" if ca.secret is None else "Secret",
             namespace=self.namespace,
-            name=ca.name,
-            receiver=self._receiver if ca.kind == "Secret" else None,
+            name=ca.secret or ca.config_map or "",
+            receiver=None if ca.secret is None else self._receiver,
         )
 
-    async def read_url(self, secret: actions.SecretKey) -> str:
+    async def read_url(self, secret: model.SecretKeyRefFields) -> str:
         """Return the URL from a Secret, whose annotation has to allow the URL's own host."""
         to = references.secret(_URL_FROM, self.namespace, secret.name)
         data = await self._keys.whole(to)
@@ -242,12 +245,12 @@ class _Receiving:
         references.require_consent(to, data, self._receiver)
         return text
 
-    async def line(self, path: str, secret: actions.SecretKey) -> str:
+    async def line(self, path: str, secret: model.SecretKeyRefFields) -> str:
         text = await self._keys.line(self.secret(path, secret.name), secret.key)
         self.unspeakable += _spellings(text)
         return text
 
-    async def signer(self, index: int, secret: actions.SecretKey) -> signing.Signer:
+    async def signer(self, index: int, secret: model.SecretKeyRefFields) -> signing.Signer:
         to = self.secret(f"spec.webhook.signing.secretKeyRefs[{index}]", secret.name)
         text = (await self._keys.text(to, secret.key)).strip()
         self.unspeakable += (text, text.partition("_")[2])

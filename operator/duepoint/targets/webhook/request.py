@@ -88,7 +88,7 @@ class Composer:
         if kept is not None:
             theirs = kept.headers
         else:
-            theirs = tuple((header.name, header.value) for header in webhook.headers)
+            theirs = tuple((header.name, header.value or "") for header in webhook.headers)
         # The user's headers replace our defaults.
         self._replaced = frozenset(name.lower() for name, _ in theirs)
         self.common = (*(pair for pair in usual if pair[0] not in self._replaced), *theirs)

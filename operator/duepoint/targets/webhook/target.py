@@ -234,16 +234,17 @@ class WebhookTarget:
                     if isinstance(found, target.Trouble):
                         return found
                     kept = found
-                    if asked.url_secret is not None:
+                    if asked.url_from is not None:
                         webhook = msgspec.structs.replace(asked, url=kept.url)
                 where = await endpoints.locate(self._services, namespace, webhook)
         except TimeoutError:  # the API server's fault; the receiver was not called
             message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
             return references.unread(Reason.API_UNAVAILABLE, message)
         if isinstance(where, target.Trouble):
-            if asked.url_secret is None:
+            if asked.url_from is None:
                 return where
-            message = f"the URL in Secret {asked.url_secret.name} cannot be called"
+            secret = asked.url_from.secret_key_ref.name
+            message = f"the URL in Secret {secret} cannot be called"
             return dataclasses.replace(where, message=message)  # the original repeats the URL
         composer = request.Composer(asked, kept)
         host = where.url.host_port_subcomponent or ""

@@ -11,6 +11,7 @@ import pytest
 
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets
+from duepoint.model import webhook as model
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -21,8 +22,30 @@ from duepoint.targets.webhook import credentials
 from tests.fakes import fakeclock, fakekubernetes
 from tests.support import certificates, firings, receiver, vaults, webhooktargets
 
-BEARER = actions.Bearer(secret=actions.SecretKey(name="api", key="token"))
-SIGNING = (actions.SecretKey(name="hook", key="a"),)
+
+def bearer(name: str) -> model.AuthFields:
+    key = model.SecretKeyRefFields(name=name, key="token")
+    return model.AuthFields(bearer=model.BearerFields(key))
+
+
+def signing(name: str, key: str) -> model.SigningFields:
+    return model.SigningFields((model.SecretKeyRefFields(name=name, key=key),))
+
+
+def login(name: str) -> model.AuthFields:
+    return model.AuthFields(basic=model.BasicFields(model.SecretRefFields(name)))
+
+
+def account(audience: str) -> model.AuthFields:
+    token = model.ServiceAccountTokenFields("caller", audience)
+    return model.AuthFields(service_account_token=token)
+
+
+def certificate(name: str, **fields) -> model.TlsFields:
+    return model.TlsFields(client_certificate_secret_ref=model.SecretRefFields(name), **fields)
+
+
+BEARER, SIGNING = bearer("api"), signing("hook", "a")
 WHO = 'User "system:serviceaccount:duepoint-system:duepoint-worker" cannot get resource "secrets"'
 
 
@@ -82,27 +105,27 @@ async def vault_of(*objects, **rules):
         ),
         pytest.param(
             [vaults.a_secret("login", username="a:canary", password="b")],
-            {"auth": actions.Basic(secret_name="login")},
+            {"auth": login("login")},
             ["spec.webhook.auth.basic.secretRef", "key username"], id="a colon in the user",
         ),
         pytest.param(
             [vaults.a_secret("login", username="a")],
-            {"auth": actions.Basic(secret_name="login")},
+            {"auth": login("login")},
             ["has no key password"], id="no password",
         ),
         pytest.param(
             [],
-            {"tls": actions.Tls(ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"))},
+            {"tls": model.TlsFields(ca_ref=model.CaRefFields(key="ca.crt", config_map="ca"))},
             ["spec.webhook.tls.caRef", "ConfigMap default/ca does not exist"], id="no CA",
         ),
         pytest.param(
             [vaults.a_secret("ca", ca="canary")],
-            {"tls": actions.Tls(ca=actions.CaRef(kind="Secret", name="ca", key="ca"))},
+            {"tls": model.TlsFields(ca_ref=model.CaRefFields(key="ca", secret="ca"))},
             ["spec.webhook.tls.caRef", "PEM"], id="a CA that is none",
         ),
         pytest.param(
             [vaults.a_secret("us", tls__crt="canary", tls__key="canary")],
-            {"tls": actions.Tls(client_certificate="us")},
+            {"tls": certificate("us")},
             ["spec.webhook.tls.clientCertificateSecretRef", "tls.crt"], id="no certificate",
         ),
     ],
@@ -164,7 +187,7 @@ CANARY = 'canary"/ä secret'
 async def test_a_receiver_that_echoes_a_secret_is_not_quoted(hears, spelled):
     hears.answer = receiver.status(500, f"you said {spelled}, didn't you".encode())
     source = await vault_of(vaults.a_secret("login", username="user", password=CANARY))
-    given = await send(hears, source, auth=actions.Basic(secret_name="login"))
+    given = await send(hears, source, auth=login("login"))
     assert given.message == "answered 500"
     assert "canary" not in repr(given)
 
@@ -173,7 +196,7 @@ async def test_credentials_do_not_show_themselves(hears):
     whsec = "whsec_" + base64.b64encode(b"canary-canary-canary-canary").decode()
     source = await vault_of(vaults.a_secret("hook", a=whsec, token="canary", key="canary"))
     webhook = firings.a_webhook(
-        auth=actions.Bearer(secret=actions.SecretKey(name="hook", key="token")),
+        auth=bearer("hook"),
         signing=SIGNING,
     )
     found = await source.of("default", webhook)
@@ -188,7 +211,7 @@ async def test_credentials_do_not_show_themselves(hears):
 
 
 async def test_unverified_tls_needs_the_operators_leave():
-    webhook = firings.a_webhook(tls=actions.Tls(insecure_skip_verify=True))
+    webhook = firings.a_webhook(tls=model.TlsFields(insecure_skip_verify=True))
     refused = await (await vault_of()).of("default", webhook)
     assert isinstance(refused, target.Trouble)
     assert refused.final
@@ -238,7 +261,7 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
         audiences=audience,
         own=credentials.audiences_of(token_with(aud=["as-in-our-own-token", "other"])),
     )
-    auth = actions.AccountToken(account="caller", audience=audience)
+    auth = account(audience)
     refused = await source.of("default", firings.a_webhook(auth=auth))
     assert isinstance(refused, target.Trouble)
     assert refused.final
@@ -247,7 +270,7 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
 
 @pytest.mark.parametrize("audiences", ["", "Billing", "billing.example", "*"])
 async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(hears, audiences):
-    auth = actions.AccountToken(account="caller", audience="billing")
+    auth = account("billing")
     source = await vault_with_tokens(token_with(), audiences=audiences)
     given = await send(hears, source, auth=auth)
     assert given.reason is Reason.SECRET_UNAVAILABLE
@@ -263,15 +286,16 @@ async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(
 EVERY_USE = {
     "a header": {
         "headers": (
-            actions.Header(
-                name="X-Key", value="", secret=actions.SecretKey(name="it", key="token")
+            model.HeaderFields(
+                name="X-Key",
+                value_from=model.ValueFromFields(model.SecretKeyRefFields(name="it", key="token")),
             ),
         )
     },
-    "a bearer token": {"auth": actions.Bearer(secret=actions.SecretKey(name="it", key="token"))},
-    "a login": {"auth": actions.Basic(secret_name="it")},
-    "a signature": {"signing": (actions.SecretKey(name="it", key="whsec"),)},
-    "a client certificate": {"tls": actions.Tls(client_certificate="it")},
+    "a bearer token": {"auth": bearer("it")},
+    "a login": {"auth": login("it")},
+    "a signature": {"signing": signing("it", "whsec")},
+    "a client certificate": {"tls": certificate("it")},
 }
 
 
@@ -293,12 +317,12 @@ async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to
 
 # -- a URL that is a credential -------------------------------------------------------------------
 
-FROM_SECRET = actions.SecretKey(name="chat", key="url")
+FROM_SECRET = model.UrlFromFields(model.SecretKeyRefFields(name="chat", key="url"))
 
 
 async def fire_at_secret(source, **webhook):
     async with webhooktargets.a_target(source=source) as (target, guard):
-        action = actions.WebhookAction(url_secret=FROM_SECRET, **webhook)
+        action = actions.WebhookAction(url_from=FROM_SECRET, **webhook)
         first = await target.fire(firings.a_firing(action))
         return first, await target.fire(firings.a_firing(action, attempt=2)), guard
 
@@ -333,7 +357,7 @@ async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_wor
 # -- TLS ------------------------------------------------------------------------------------------
 
 CA = certificates.authority()
-TRUST = actions.CaRef(kind="Secret", name="ca", key="ca.crt")
+TRUST = model.CaRefFields(key="ca.crt", secret="ca")
 
 
 async def over_tls(
@@ -354,7 +378,7 @@ async def over_tls(
 
 
 async def test_a_receiver_signed_by_ones_own_ca_is_trusted_and_its_connection_kept(tmp_path):
-    first, second, hears, _ = await over_tls(tmp_path, actions.Tls(ca=TRUST))
+    first, second, hears, _ = await over_tls(tmp_path, model.TlsFields(ca_ref=TRUST))
     assert isinstance(first, outcome.Delivered)
     assert isinstance(second, outcome.Delivered)
     assert hears.connections == 1
@@ -363,10 +387,10 @@ async def test_a_receiver_signed_by_ones_own_ca_is_trusted_and_its_connection_ke
 @pytest.mark.parametrize(
     ("tls", "serving"),
     [
-        (actions.Tls(), {}),
-        (actions.Tls(ca=TRUST), {"signed": ("other.example",)}),
-        (actions.Tls(ca=TRUST), {"expired": True}),
-        (actions.Tls(ca=TRUST, server_name="else.example"), {}),
+        (model.TlsFields(), {}),
+        (model.TlsFields(ca_ref=TRUST), {"signed": ("other.example",)}),
+        (model.TlsFields(ca_ref=TRUST), {"expired": True}),
+        (model.TlsFields(ca_ref=TRUST, server_name="else.example"), {}),
     ],
     ids=["unknown authority", "wrong name", "expired", "wrong serverName"],
 )
@@ -383,10 +407,10 @@ async def test_a_certificate_that_does_not_fit_is_refused_before_anything_is_sen
 async def test_we_show_our_certificate_to_those_who_ask_for_it(tmp_path):
     ours = CA.signs("duepoint.example")
     secret = vaults.a_secret("us", tls__crt=ours.certificate, tls__key=ours.key)
-    tls = actions.Tls(ca=TRUST, client_certificate="us")
+    tls = certificate("us", ca_ref=TRUST)
     first, *_ = await over_tls(tmp_path, tls, objects=(secret,), client_ca=CA.pem)
     assert isinstance(first, outcome.Delivered)
-    refused, _, hears, _ = await over_tls(tmp_path, actions.Tls(ca=TRUST), client_ca=CA.pem)
+    refused, _, hears, _ = await over_tls(tmp_path, model.TlsFields(ca_ref=TRUST), client_ca=CA.pem)
     assert isinstance(refused, outcome.Retry)
     assert hears.requests == []
 
@@ -400,7 +424,9 @@ async def test_another_namespaces_open_connection_is_never_used(tmp_path):
         receiver.listening(tls=context) as hears,
         webhooktargets.a_target(source=source) as (target, guard),
     ):
-        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=actions.Tls(ca=TRUST))
+        action = firings.a_webhook(
+            f"https://127.0.0.1:{hears.port}/", tls=model.TlsFields(ca_ref=TRUST)
+        )
         for namespace in ("a", "b", "a"):
             given = await target.fire(firings.a_firing(action, namespace=namespace))
             assert isinstance(given, outcome.Delivered)
@@ -419,7 +445,9 @@ async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
         receiver.listening(tls=context) as hears,
         webhooktargets.a_target(source=source) as (target, _),
     ):
-        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=actions.Tls(ca=TRUST))
+        action = firings.a_webhook(
+            f"https://127.0.0.1:{hears.port}/", tls=model.TlsFields(ca_ref=TRUST)
+        )
         given = await target.fire(firings.a_firing(action))
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.NETWORK

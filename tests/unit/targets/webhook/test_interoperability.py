@@ -11,8 +11,8 @@ import standardwebhooks
 from cloudevents.core.bindings import http
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from duepoint.model import webhook as model
 from duepoint.runs import outcome
-from duepoint.schedules import actions
 from tests.support import builders, firings, receiver, vaults, webhooktargets
 
 OLD = "whsec_" + base64.b64encode(bytes(range(24))).decode()
@@ -26,7 +26,8 @@ async def hears():
 
 
 def keys(*names):
-    return tuple(actions.SecretKey(name="hook", key=name) for name in names)
+    refs = tuple(model.SecretKeyRefFields(name="hook", key=name) for name in names)
+    return model.SigningFields(refs)
 
 
 async def sent(hears, *, payload=None, values=None, **webhook) -> receiver.Request:
