@@ -48,29 +48,17 @@ def parse_us(text: str, *, zone: str, name: str) -> int:
 def parse_last_us(text: str, *, zone: str, name: str) -> int:
     """Do the same as ``parse_us``; a time of day such as ``02:30`` is its last occurrence."""
     if not _TIME_OF_DAY.fullmatch(text.strip()):
-        return parse_us(text, zone=zone, name=name)
+        try:
+            return parse_us(text, zone=zone, name=name)
+        except errors.InvalidSetting as error:
+            if _WRITTEN.fullmatch(text.strip()):
+                raise  # it has the form of a time, but does not exist
+            more = f"{error.reason}, or HH:MM for the last one, or yesterday HH:MM"
+            raise errors.InvalidSetting(name, more) from None
     today_us = parse_us(f"today {text.strip()}", zone=zone, name=name)
     if today_us <= now_us():
         return today_us
     return parse_us(f"yesterday {text.strip()}", zone=zone, name=name)
-
-
-def readable(text: str) -> str:
-    """Return the text if ``parse_us`` can read it in any zone; raises ValueError."""
-    _placed_us(text, "Etc/UTC")
-    return text
-
-
-def readable_last(text: str) -> str:
-    """Return the text if ``parse_last_us`` can read it in any zone; raises ValueError."""
-    if _TIME_OF_DAY.fullmatch(text.strip()):
-        return text
-    try:
-        return readable(text)
-    except ValueError as error:
-        if _WRITTEN.fullmatch(text.strip()):
-            raise  # it has the form of a time, but does not exist
-        raise ValueError(f"{error}, or HH:MM for the last one, or yesterday HH:MM") from None
 
 
 def strict_us(text: str) -> int:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from duepoint import errors
-from duepoint.cli import grouping, instants, output
+from duepoint.cli import grouping, output
 from duepoint.expressions import durations, timezones
 
 #: Largest file that an option may name, in bytes.
@@ -136,10 +136,6 @@ SCHEDULE_NAME = Converted(_schedule_name)
 schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
 #: A time zone for which the engine has data.
 ZONE = Converted(_zone)
-#: A time as text, because its zone is the Schedule's; checked before the cluster is asked.
-TIME = Converted(instants.readable)
-#: The same for a slot, which may be a time of day.
-SLOT_TIME = Converted(instants.readable_last)
 #: A duration, in microseconds.
 DURATION_US = Converted(durations.parse_duration_us)
 

@@ -214,7 +214,6 @@ def _payload(given: str) -> msgspec.Raw:
 @click.option(
     "--at",
     metavar="TIME",
-    type=options.SLOT_TIME,
     help="Slot that the run carries, or HH:MM for the last one. Unset: the creation.",
 )
 @click.option(
@@ -267,13 +266,10 @@ _LIMIT = 10_000
     "--from",
     "from_",
     metavar="TIME",
-    type=options.TIME,
     required=True,
     help="Begin; belongs to the range.",
 )
-@click.option(
-    "--to", metavar="TIME", type=options.TIME, required=True, help="End; does not belong to it."
-)
+@click.option("--to", metavar="TIME", required=True, help="End; does not belong to it.")
 @click.option(
     "--max-parallel",
     "parallel",

@@ -27,13 +27,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from duepoint import client, errors, settings
 from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.queue import connection
 from duepoint.expressions import durations
-from duepoint.schedules import points
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
@@ -52,7 +50,11 @@ _WHY = {
     "unreadable": "the letter names no Schedule and slot: its point could not be read",
     "missing": "there is no such dead letter",
 }
-_TEXTS = ("namespace", "schedule", "uid", "kind", "trigger", "runUid", "reason", "message")
+#: The texts of a row, and the field of a letter in Redis that has each.
+_FIELDS = {
+    "namespace": "namespace", "schedule": "name", "uid": "uid", "kind": "kind",
+    "trigger": "trigger", "runUid": "run_uid", "reason": "reason", "message": "message",
+}  # fmt: skip
 
 
 # -- Redis or the API ----------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
     return {
         "id": letter_id,
         "givenUp": output.time(_given_up_us(letter_id)),
-        **dict.fromkeys(_TEXTS, ""),
+        **dict.fromkeys(_FIELDS, ""),
         "scheduledTime": None,
         "attempts": None,
         "httpStatus": None,
@@ -98,14 +100,6 @@ class QueueLetters:
         async for entry in self._log.newest():
             yield _of_queue(entry)
 
-    async def named(self, ids: Sequence[str]) -> list[Letter]:
-        """Return the letters of these ids."""
-        found = [await self._log.find(letter_id) for letter_id in ids]
-        return [
-            Letter(_row(letter_id)) if entry is None else _of_queue(entry)
-            for letter_id, entry in zip(ids, found, strict=True)
-        ]
-
     async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
         return {one.row["id"]: await self._log.replay(one.entry, dry=dry) for one in letters}
@@ -117,21 +111,11 @@ class QueueLetters:
 
 def _of_queue(letter: deadletters.DeadEntry) -> Letter:
     entry = letter.entry
-    point = points.parse_member(letter.member, 0) if letter.member else None
-    slot_us = _number(entry.get("slot_us"))
-    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
-        slot_us = point.slot_us
+    texts = {name: entry.get(field, "") for name, field in _FIELDS.items()}
     row = _row(
         letter.id,
-        namespace=entry.get("namespace", ""),
-        schedule=entry.get("name", ""),
-        uid=entry.get("uid", ""),
-        scheduledTime=output.time(slot_us),
-        kind=entry.get("kind", "" if point is None else point.kind.name).lower(),
-        trigger=entry.get("trigger", ""),
-        runUid=entry.get("run_uid", ""),
-        reason=entry.get("reason", ""),
-        message=entry.get("message", ""),
+        **texts | {"kind": texts["kind"].lower()},
+        scheduledTime=output.time(_number(entry.get("slot_us"))),
         attempts=_number(entry.get("attempts")),
         httpStatus=_number(entry.get("http_status")),
     )
@@ -168,11 +152,6 @@ class ApiLetters:
             if not (cursor := page.next):
                 return
 
-    async def named(self, ids: Sequence[str]) -> list[Letter]:
-        """Return the letters of these ids."""
-        found = {one.row["id"]: one async for one in self.all()}
-        return [found.get(letter_id) or Letter(_row(letter_id)) for letter_id in ids]
-
     async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
         results: dict[str, str] = {}
@@ -204,16 +183,13 @@ def _of_letters(look: Look) -> Callable[..., None]:
     @functools.wraps(look)
     def command(*, place: apisession.ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
         where = {name: given.pop(name) for name in connection.NAMES}
-        # Flags override the environment, and there Redis overrides the API.
-        source = click.get_current_context().get_parameter_source("server")
         has_redis = where["redis_url"] is not None or settings.variable("redis_url") in os.environ
-        is_api_meant = bool(place.server) and not has_redis
 
         async def run() -> None:
             async with contextlib.AsyncExitStack() as stack:
                 await stack.enter_async_context(options.limited(place.patience_seconds))
                 letters: Letters
-                if is_api_meant or source is ParameterSource.COMMANDLINE:
+                if place.server and not has_redis:
                     api, namespace = await stack.enter_async_context(apisession.connected(place))
                     letters = ApiLetters(api, namespace)
                 else:
@@ -379,7 +355,8 @@ async def _agreed(
         message += " and --older-than, or write --all: one of these"
         raise errors.InvalidSetting("ID", message)
     if letter_ids:
-        return await letters.named(tuple(dict.fromkeys(letter_ids)))
+        there = {one.row["id"]: one async for one in letters.all() if one.row["id"] in letter_ids}
+        return [there.get(each) or Letter(_row(each)) for each in dict.fromkeys(letter_ids)]
     found = [letter async for letter in _chosen(letters, **filters)]
     many = "1 dead letter" if len(found) == 1 else f"{len(found):,} dead letters"
     if not found or yes or dry_run or options.confirmed(

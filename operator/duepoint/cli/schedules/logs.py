@@ -34,7 +34,6 @@ _MOST_AT_ONCE = 100
 @click.option(
     "--at",
     metavar="TIME",
-    type=options.SLOT_TIME,
     help="The slot of the run, or HH:MM for the last one. Unset: the newest run.",
 )
 @click.option("--follow", "-f", "follows", is_flag=True, help="Go on until the run has ended.")

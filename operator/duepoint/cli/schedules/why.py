@@ -59,7 +59,6 @@ class Finding:
 @click.option(
     "--at",
     metavar="TIME",
-    type=options.SLOT_TIME,
     help="The slot that is meant: RFC 3339, HH:MM for the last such time, or yesterday HH:MM;"
     " without an offset in the Schedule's zone. Unset: how it stands now.",
 )
