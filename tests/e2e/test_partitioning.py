@@ -31,11 +31,11 @@ async def test_nothing_is_lost_or_doubled_when_the_leader_is_killed_in_the_middl
     for name in names:
         await stack.wait_for_deliveries(2, name)
 
-    command = _partition(stack, "--shards", "16", "--timeout", "90s")
+    command = _partition(stack, "--shards", "16")
     try:
         await asyncio.to_thread(_wait_until_under_way, command)
         await first.kill()
-        output, complaints = await asyncio.to_thread(command.communicate)
+        output, complaints = await asyncio.to_thread(command.communicate, timeout=90.0)
     finally:
         command.kill()
     assert command.returncode == 0, complaints

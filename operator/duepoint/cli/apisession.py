@@ -68,7 +68,6 @@ of_api = options.gathered(
         help="PEM of the API's authority; unset: those of the system. [DUEPOINT_API_CA_FILE]",
     ),
     options.of_cluster,
-    options.patience,
 )
 
 
@@ -86,10 +85,7 @@ def asking(ask: Ask) -> Callable[..., None]:
     @functools.wraps(ask)
     def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
         async def run() -> int:
-            async with (
-                options.limited(place.patience_seconds),
-                connected(place) as (api, namespace),
-            ):
+            async with connected(place) as (api, namespace):
                 try:
                     return await ask(api.schedule_set(namespace, set_name), **given)
                 except client.NothingThere as missing:

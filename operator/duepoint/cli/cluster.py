@@ -39,16 +39,13 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
 
     Raises:
         errors.InvalidSetting: no credentials are found, the cluster does not accept them or does
-            not answer, a right is missing, or ``place.patience_seconds`` are over.
+            not answer, or a right is missing.
     """
     access = credentials.found(place.kubeconfig, place.context)
     where = "the API server"
     namespace = place.namespace or ""
     try:
-        async with (
-            options.limited(place.patience_seconds),
-            kubeapi.ApiSession(access, component="cli") as api,
-        ):
+        async with kubeapi.ApiSession(access, component="cli") as api:
             login = await access.login()
             where = login.server
             namespace = place.namespace or login.namespace

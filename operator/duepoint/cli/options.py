@@ -6,14 +6,12 @@ The type of an option turns its text into a value before the command runs; a wro
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 import functools
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from duepoint import errors
-from duepoint.cli import grouping, output
+from duepoint.cli import grouping
 from duepoint.expressions import durations, timezones
 
 #: Largest file that an option may name, in bytes.
@@ -298,14 +296,12 @@ class Place:
 
     Attributes:
         everywhere: all namespaces.
-        patience_seconds: how long all requests together may take; None = no limit.
     """
 
     kubeconfig: Path | None
     context: str | None
     namespace: str | None
     everywhere: bool = False
-    patience_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Raise errors.InvalidSetting if both all namespaces and one are requested."""
@@ -335,16 +331,16 @@ namespace_of_cluster = click.option(
     type=NAME,
     help="Unset: the namespace of the context.",
 )
-#: ``--timeout`` of a command that uses a cluster, as ``patience_seconds``.
+#: ``--timeout`` of a command that waits, as ``patience_seconds``.
 patience = click.option(
     "--timeout",
     "patience_seconds",
     metavar="DURATION",
     type=Converted(timeout_seconds),
-    help="Give up after this, such as 30s; 0 or unset: never.",
+    help="Wait no longer than this, such as 30s; 0 or unset: for ever.",
 )
 #: The options for the place of one object, as ``place``.
-of_one = gathered("place", Place, namespace_of_cluster, of_cluster, patience)
+of_one = gathered("place", Place, namespace_of_cluster, of_cluster)
 #: The options for the place of many objects, as ``place``.
 of_many = gathered(
     "place",
@@ -352,7 +348,6 @@ of_many = gathered(
     namespace_of_cluster,
     click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
     of_cluster,
-    patience,
 )
 
 
@@ -366,23 +361,6 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     if not sys.stdin.isatty():
         raise errors.InvalidSetting(option, without_terminal)
     return click.confirm(question, err=True)
-
-
-@contextlib.asynccontextmanager
-async def limited(seconds: float | None) -> AsyncIterator[None]:
-    """Limit the body to ``--timeout`` seconds; None = no limit.
-
-    Raises:
-        errors.InvalidSetting: the time is over.
-    """
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        message = f"it was not done within {output.span(seconds or 0)}; write a longer one"
-        raise errors.InvalidSetting("--timeout", message) from None
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,14 +42,16 @@ _TTL_SECONDS = 3600
 Make = Callable[[ClusterSession], Awaitable[schedules.ScheduleRun | None]]
 
 
-#: Whether the command waits for the end of its ScheduleRun, no longer than ``--timeout``.
+#: Whether the command waits for the end of its ScheduleRun.
 _waits = functools.partial(
     click.option, "--wait/--no-wait", show_default=True, help="Wait for its end."
 )
 
 
-def _carry_out(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
-    """Create the ScheduleRun and, if requested, follow it to its end.
+def _carry_out(
+    place: options.Place, form: str, make: Make, *, wait: bool, patience_seconds: float | None
+) -> None:
+    """Create the ScheduleRun and, with ``wait``, follow it to its end or for so long.
 
     Raises:
         errors.InvalidSetting: the request is not possible, or the cluster refuses it.
@@ -60,14 +61,13 @@ def _carry_out(place: options.Place, form: str, make: Make, *, wait: bool) -> No
 
     async def create_and_follow() -> None:
         nonlocal newest
-        limit = None if wait else place.patience_seconds
-        async with clusters.session(dataclasses.replace(place, patience_seconds=limit)) as server:
+        async with clusters.session(place) as server:
             newest = await make(server)
             if newest is None or not wait:
                 return
             began = time.monotonic()
             with contextlib.suppress(TimeoutError), output.bar(newest.metadata.name, None) as bar:
-                async with asyncio.timeout(place.patience_seconds):
+                async with asyncio.timeout(patience_seconds):
                     while True:
                         with contextlib.suppress(errors.TryLater):
                             newest = await _read(server, newest)
@@ -223,6 +223,7 @@ def _payload(given: str) -> msgspec.Raw:
     help="In place of the Schedule's; @- is standard input.",
 )
 @_waits(default=False)
+@options.patience
 @options.output_format
 @options.of_one
 def trigger(
@@ -231,6 +232,7 @@ def trigger(
     at: str | None,
     payload: msgspec.Raw | None,
     wait: bool,
+    patience_seconds: float | None,
     form: str,
     place: options.Place,
 ) -> None:
@@ -250,7 +252,7 @@ def trigger(
         shown = f"{known.identity} runs with the slot {slot}"
         return await _create(server, name, {"trigger": what}, form, shown)
 
-    _carry_out(place, form, make, wait=wait)
+    _carry_out(place, form, make, wait=wait, patience_seconds=patience_seconds)
 
 
 # -- backfill --------------------------------------------------------------------------------------
@@ -282,6 +284,7 @@ _LIMIT = 10_000
 @click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @_waits(default=True)
+@options.patience
 @options.output_format
 @options.of_one
 def backfill(
@@ -293,6 +296,7 @@ def backfill(
     dry_run: bool,
     yes: bool,
     wait: bool,
+    patience_seconds: float | None,
     form: str,
     place: options.Place,
 ) -> None:
@@ -334,7 +338,7 @@ def backfill(
             server, name, {"backfill": what}, form, f"{count} slots of {known.identity}"
         )
 
-    _carry_out(place, form, make, wait=wait)
+    _carry_out(place, form, make, wait=wait, patience_seconds=patience_seconds)
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:

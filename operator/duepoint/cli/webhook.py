@@ -59,7 +59,6 @@ def webhook() -> None:
 )
 @click.option("--token-file", metavar="FILE", help="The token for auth.serviceAccountToken.")
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
-@options.patience
 @options.output_format
 def test(
     *,
@@ -70,7 +69,6 @@ def test(
     secrets: tuple[tuple[str, str, str], ...],
     secret_files: tuple[tuple[str, str, str], ...],
     token_file: str | None,
-    patience_seconds: float | None,
     form: str,
     dry_run: bool,
 ) -> None:
@@ -92,11 +90,7 @@ def test(
         objects.setdefault(secret, {})[key] = options.content("--secret-file", secret_file)
     token = None if token_file is None else options.text("--token-file", token_file)
 
-    async def run() -> output.Row:
-        async with options.limited(patience_seconds):
-            return await sample.run(spec, objects, token, send=not dry_run)
-
-    row = asyncio.run(run())
+    row = asyncio.run(sample.run(spec, objects, token, send=not dry_run))
     sample.show(row, form)
     if row["accepted"] is False:
         raise click.exceptions.Exit(output.FAILED)

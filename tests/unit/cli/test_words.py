@@ -66,7 +66,7 @@ def write_kubeconfig(path: Path, url: str) -> None:
     ("arguments", "hint"),
     [
         (("list", "--all-namespace"), "'--all-namespaces'"),
-        (("list", "--request-timeout", "5s"), "Did you mean '--timeout'?"),
+        (("trigger", "x", "--time-out", "5s"), "Did you mean '--timeout'?"),
         (("queue", "stats", "--al"), "duepoint queue stats -h explains it"),
         (("list", "-x"), "duepoint list -h explains it"),
     ],

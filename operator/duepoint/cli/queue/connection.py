@@ -35,16 +35,15 @@ Look = Callable[..., Coroutine[Any, Any, int]]
 
 
 def looking(look: Look) -> Callable[..., None]:
-    """Turn a coroutine ``look(opened, **options)`` into a command with ``--timeout``."""
+    """Turn a coroutine ``look(opened, **options)`` into a command."""
 
     @reaching
-    @options.patience
     @functools.wraps(look)
-    def command(*, patience_seconds: float | None, **given: Any) -> None:  # noqa: ANN401 - click's values
+    def command(**given: Any) -> None:  # noqa: ANN401 - click's values
         where = {name: given.pop(name) for name in NAMES}
 
         async def run() -> None:
-            async with options.limited(patience_seconds), opened(where) as queue:
+            async with opened(where) as queue:
                 await look(queue, **given)
 
         asyncio.run(run())

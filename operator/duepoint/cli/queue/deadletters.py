@@ -187,7 +187,6 @@ def _of_letters(look: Look) -> Callable[..., None]:
 
         async def run() -> None:
             async with contextlib.AsyncExitStack() as stack:
-                await stack.enter_async_context(options.limited(place.patience_seconds))
                 letters: Letters
                 if place.server and not has_redis:
                     api, namespace = await stack.enter_async_context(apisession.connected(place))
