@@ -44,7 +44,7 @@ class ScheduleRunState:
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
             enqueue without an answer, or a loss of Redis.
         lost: open slots that were found nowhere, to be enqueued again.
-        changes, rendered: the number of changes of its progress, and of those in the newest status.
+        changes: the number of changes of its progress.
         ended_us: when the ScheduleRun ended, once that is published; None = not yet.
     """
 
@@ -54,14 +54,13 @@ class ScheduleRunState:
     course: progress.Progress = field(default_factory=progress.Progress)
     published: dict[str, Any] = field(default_factory=dict)
     shown: runstatus.PublishedRunStatus = runstatus.NOTHING
-    published_at: float | None = None
+    published_at: float = float("-inf")
     schedule_uid: str = ""
     known: Definition | None = None
     planned: int | None = None
     is_doubtful: bool = False
     lost: list[int] = field(default_factory=list)
     changes: int = 0
-    rendered: int = 0
     ended_us: int | None = None
 
     @property

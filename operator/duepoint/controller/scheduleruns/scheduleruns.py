@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -35,9 +34,9 @@ from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import progress, runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
-from duepoint.controller.status.writer import Rendered, StatusWriter
+from duepoint.controller.status import writer
 from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import WorkQueue
+from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
@@ -61,7 +60,7 @@ _JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
 
 
 class ScheduleRuns:
-    """The service, and the ``StatusSource`` of its writer; one for each term of a leader.
+    """The service; one for each term of a leader.
 
     Args:
         records: the records in the ledger when the term began, by uid.
@@ -83,7 +82,6 @@ class ScheduleRuns:
         self._deleted: dict[str, tuple[str, str]] = {}
         #: Deleted since the last list: an object read before that may still arrive.
         self._gone: set[str] = set()
-        self._writer = StatusWriter(term, source=self, part=PART, on_refused=self._adopt_published)
         self._tasks: WorkQueue[Observed | str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
         self._requested.set()
@@ -93,7 +91,6 @@ class ScheduleRuns:
         """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
-            group.create_task(self._writer.run())
             while True:
                 await self._requested.wait()
                 await self._term.until_done(PART, self._list, "scheduleruns cannot be listed")
@@ -198,7 +195,6 @@ class ScheduleRuns:
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
-        self._writer.forget(uid)
         if (run := self._runs.pop(uid, None)) is None:
             return
         named = self._by_schedule[run.schedule_key]
@@ -248,10 +244,10 @@ class ScheduleRuns:
         run = self._runs.get(uid)
         if run is None or run.ended_us is not None:
             return None if run is None else await self._outlive(run)
-        again_after = await self.reconcile(run)
+        waits = [await self.reconcile(run)]
         if self._runs.get(uid) is run:
-            self._publish(run)
-        return again_after
+            waits.append(await self._publish(run))
+        return min((wait for wait in waits if wait is not None), default=None)
 
     async def reconcile(self, run: ScheduleRunState) -> float | None:
         """Take the next steps; return seconds until the next reconcile.
@@ -270,7 +266,7 @@ class ScheduleRuns:
             await self._recover(run)
         run.planned = runstate.count(run)
         run.verdict = runstate.too_many(run)
-        if run.verdict is None and run.has_begun:  # else the status write triggers a reconcile
+        if run.verdict is None and run.has_begun:  # else a reconcile follows the first status
             await self._enqueue(run)
         return None
 
@@ -423,25 +419,16 @@ class ScheduleRuns:
 
     # -- the status ------------------------------------------------------------------------------
 
-    def _publish(self, run: ScheduleRunState) -> None:
-        """Queue the status to be written.
+    async def _publish(self, run: ScheduleRunState) -> float | None:
+        """Write the status if it has changed; return seconds until the next reconcile, None = none.
 
         It is written at most once a second while runs progress, and at once after any other change.
         The first status skips the rate limit, because the first slot waits for it.
         """
-        wait, is_beginning = 0.0, bool(run.schedule_uid) and not run.has_begun
-        goes_on = run.standing().conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
-        if goes_on and run.published_at is not None:
-            wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._term.clock.monotonic())
-        self._writer.changed(run.seen.uid, wait, unlimited=is_beginning)
-
-    async def render(self, uid: str) -> Rendered | None:
-        run = self._runs.get(uid)
-        if run is None:
-            return None
-        run.published_at, run.rendered = self._term.clock.monotonic(), run.changes
+        verdict, changes, now = run.standing(), run.changes, self._term.clock.monotonic()
+        is_first = bool(run.schedule_uid) and not run.has_begun
         fields = runstatus.rendered(
-            run.standing(),
+            verdict,
             run.course,
             planned=run.planned,
             schedule_uid=run.schedule_uid,
@@ -449,53 +436,43 @@ class ScheduleRuns:
             now_us=self._term.clock.now_us(),
             previous=run.published,
         )
-        if fields == run.published:
-            self._record_shown(run)
-            return None
-        named = schedules.StatusTarget(
-            namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
-        )
-        return named, fields
-
-    def written(
-        self,
-        uid: str,
-        fields: Mapping[str, Any],
-        version: int,  # noqa: ARG002 - of ``StatusSource``
-    ) -> None:
-        if (run := self._runs.get(uid)) is not None:
-            had_begun = run.has_begun
-            run.published, run.shown = dict(fields), runstatus.read(fields)
-            self._record_shown(run)
-            if run.has_begun and not had_begun:
-                self._check_soon(uid)
-
-    def _record_shown(self, run: ScheduleRunState) -> None:
-        """Release the ledger's record if the published status shows all of it."""
+        if fields != run.published:
+            goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
+            rest = run.published_at + _INTERVAL_SECONDS - now
+            if not is_first and goes_on and rest > 0:
+                return rest
+            if not is_first and self._term.allowance.take(now):
+                return _INTERVAL_SECONDS
+            run.published_at = now
+            seen = run.seen
+            target = schedules.StatusTarget(
+                namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.RUN_PLURAL
+            )
+            answer = await writer.write(self._term, target, fields)
+            if isinstance(answer, schedules.StatusRefused):
+                await self._adopt_published(run)
+                return AGAIN
+            if isinstance(answer, schedules.ObjectReplaced):
+                return None  # the watch will show that
+            run.published, run.shown = fields, runstatus.read(fields)
         # No status shows that a Job is being replaced.
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())
-        if run.rendered == run.changes and not is_replacing:
+        if changes == run.changes and not is_replacing:
             self._outcomes.shown_of_run(run.seen.uid)
         if run.schedule_uid:
             self._term.services.jobs.sync.request(run.schedule_uid)
         if run.shown.ended_us is not None:
             run.ended_us = run.shown.ended_us or self._term.clock.now_us()
-            self._check_soon(run.seen.uid)
+        return 0.0 if is_first or run.ended_us is not None else None
 
-    async def _adopt_published(self, uid: str) -> None:
-        run = self._runs.get(uid)
-        if run is None:
-            return
+    async def _adopt_published(self, run: ScheduleRunState) -> None:
+        """Continue from the published status after a refusal: another leader may have written."""
         item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
-        if item is None or item.metadata.uid != uid or self._runs.get(uid) is not run:
+        if item is None or item.metadata.uid != run.seen.uid:
             return
         status = runstate.decoded(bytes(item.status))
         if status != run.published:
             runstate.adopt(run, status, [progress.pack(run.course)])
-            self._check_soon(uid)
-
-    def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
-        return None
 
 
 async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:

@@ -8,12 +8,12 @@ time. Urgent statuses and those about runs take turns.
 
 A write that failed is retried without a read, which is harmless. A write that found another object
 under the name is dropped. A write that was refused comes from a leader that is behind, or does not
-match the schema; it is retried, and its source may adopt the published status first.
+match the schema; it is retried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -89,7 +89,6 @@ class StatusWriter:
 
     Args:
         part: the part of the health that is unwell while statuses cannot be written.
-        on_refused: called after a refusal; may adopt the published status. May raise ApiError.
     """
 
     def __init__(
@@ -98,12 +97,10 @@ class StatusWriter:
         *,
         source: StatusSource,
         part: str,
-        on_refused: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._term = term
         self._source = source
         self._part = part
-        self._on_refused = on_refused
         self._pending: dict[str, _Pending] = {}
         self._tasks: WorkQueue[str] = WorkQueue(
             term.clock,
@@ -195,8 +192,6 @@ class StatusWriter:
         answer = await write(self._term, target, fields)
         self._term.health.well(self._part)
         if isinstance(answer, schedules.StatusRefused):
-            if self._on_refused is not None:
-                await self._on_refused(uid)
             return True
         if isinstance(answer, schedules.StatusWritten):
             now = self._term.clock.monotonic()
