@@ -80,30 +80,28 @@ def _why(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 
 
-def unseen_end(run: RunEvent, why: str, now_us: int) -> RunEvent:
-    """Return the end of a run whose Job was deleted, released or not found."""
+def unseen_end(
+    owner: JobOwner, slot_us: int, job_name: str, *, is_wanted: bool, started_us: int
+) -> RunEvent:
+    """Return the end of a run whose Job was deleted, released or not found, without time or cause.
+
+    Args:
+        is_wanted: whether a ScheduleRun created the Job.
+        started_us: 0 = unknown; the slot then, so that it does not become the newest run.
+    """
     return RunEvent(
-        uid=run.uid,
-        namespace=run.namespace,
-        name=run.name,
+        uid=owner.uid,
+        namespace=owner.namespace,
+        name=owner.name,
         generation=0,
-        slot_us=run.slot_us,
-        trigger=run.trigger,
+        slot_us=slot_us,
+        trigger="Manual" if is_wanted else "Schedule",
         state=RunState.FAILED,
         reason=Reason.DELETED,
-        message=why,
-        at_us=now_us,
-        # An unknown start must not make it the newest run, begun now.
-        started_us=run.started_us or min(run.slot_us, now_us),
-        finished_us=now_us,
-        job_name=run.job_name,
-        job_uid=run.job_uid,
+        at_us=0,
+        started_us=started_us or slot_us,
+        job_name=job_name,
     )
-
-
-def owner_of(run: RunEvent) -> JobOwner:
-    """Return the Schedule of a run as the controller of its Job."""
-    return JobOwner(run.namespace, run.name, run.uid)
 
 
 def trigger(job: jobs.Job) -> str:

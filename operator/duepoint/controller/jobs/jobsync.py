@@ -8,13 +8,14 @@ concurrent runs skips this, unless a ScheduleRun waits all the same. An edit tha
 makes every waiting slot due. Correctness does not depend on this: a worker checks the Jobs itself
 before it refuses a slot, and a waiting slot is retried anyway.
 
-*Disappeared.* If the watch shows that a Job was deleted or released while it ran, its end is
-reported a second later: Kubernetes deletes the Jobs of a deleted Schedule, and the watch of Jobs
-may be ahead of the watch of Schedules. If a status or a worker names a Job that the watch does not
-show, the operator reads it once, after the watch had time to catch up; a Job that does not exist
-counts as failed. A worker that replaces a Job reports that among the outcomes before it deletes the
-Job. So before a run counts as failed because its Job is gone, every outcome up to then is read:
-otherwise a Job that Duepoint replaced could be taken for one that a user deleted.
+*Disappeared.* Each sync compares the active runs with the Jobs that the watch shows. If it saw that
+a Job was deleted or released while it ran, its end is reported a second later: Kubernetes deletes
+the Jobs of a deleted Schedule, and the watch of Jobs may be ahead of the watch of Schedules. A Job
+that the watch does not show is read once, after the watch had time to catch up, and one that has
+ended at once; a Job that does not exist counts as failed. A worker that replaces a Job reports that
+among the outcomes before it deletes the Job. So before a run counts as failed because its Job is
+gone, every outcome up to then is read: otherwise a Job that Duepoint replaced could be taken for
+one that a user deleted.
 
 *Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
 
@@ -35,6 +36,7 @@ from duepoint.controller import inventory
 from duepoint.controller.jobs import history, jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.status import events as changes
+from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -61,18 +63,18 @@ _MESSAGE_LIMIT = 600
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """A running Job that the watch saw disappear, or that it does not show.
+    """A running Job that the watch does not show as active.
 
     Attributes:
-        run: a start of its run.
-        not_before: when to report its end, or to read it, monotonic.
-        why: why its run has ended, if the watch saw it disappear at ``at_us``; None = read the Job.
+        since: since when, monotonic.
+        why: why its run has ended at ``at_us``, if the watch saw it disappear; "" = read the Job.
+        started_us: when it was created; 0 = unknown.
     """
 
-    run: RunEvent
-    not_before: float
-    why: str | None
-    at_us: int
+    since: float
+    why: str = ""
+    at_us: int = 0
+    started_us: int = 0
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class _Todo:
     Attributes:
         ended: names of Jobs that have ended or are gone; an empty name = some Job.
         is_wider: whether an edit allows more runs.
-        absent: absent Jobs by name.
+        absent: absent Jobs of active runs, by name.
     """
 
     ended: set[str] = field(default_factory=set)
@@ -117,7 +119,9 @@ class JobSync:
     def request(self, schedule_uid: str) -> None:
         """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
         state = self._states.get(schedule_uid)
-        if state is not None and (state.refused_pods or self._cache.of(state.owner)):
+        if state is not None and (
+            state.refused_pods or self._cache.of(state.owner) or state.running_jobs()
+        ):
             self._work.put(schedule_uid, schedule_uid)
 
     def _todo_of(self, schedule_uid: str) -> _Todo:
@@ -132,19 +136,11 @@ class JobSync:
         """Record that an edit allows more runs of this Schedule."""
         self._todo_of(schedule_uid).is_wider = True
 
-    def missing(self, run: RunEvent, *, after: float, why: str | None = None) -> None:
-        """End a run in ``after`` seconds unless its Job is found.
-
-        Args:
-            why: how it has ended, if the watch saw the Job disappear; None = read the Job then.
-        """
-        if why is None and self._is_active(run):
-            return
-        absent, clock = self._todo_of(run.uid).absent, self._term.clock
-        known = absent.get(run.job_name)
-        if known is None or known.why is None or why is not None:
-            due = clock.monotonic() + after
-            absent[run.job_name] = _Absent(run, due, why, clock.now_us())
+    def gone(self, job: OwnedJob, why: str) -> None:
+        """Record that the watch saw an active Job disappear, and why its run has ended."""
+        clock = self._term.clock
+        absent = _Absent(clock.monotonic(), why, clock.now_us(), job.created_us)
+        self._todo_of(job.owner.uid).absent[job.name] = absent
 
     # -- one Schedule ------------------------------------------------------------------------------
 
@@ -153,7 +149,7 @@ class JobSync:
         todo = self._todo.setdefault(schedule_uid, _Todo())
         await self._tell_queue(schedule_uid, todo)
         waits = [
-            await self._end_absent(todo),
+            await self._end_absent(schedule_uid, todo),
             await self._clean(schedule_uid),
             await self._read_pods(schedule_uid),
         ]
@@ -174,46 +170,50 @@ class JobSync:
         todo.ended -= ended
         todo.is_wider = todo.is_wider and not is_wider
 
-    async def _end_absent(self, todo: _Todo) -> float | None:
-        """End the runs whose Jobs are gone; return seconds until the next one is due."""
-        waits = []
-        for name, absent in list(todo.absent.items()):
-            left = absent.not_before - self._term.clock.monotonic()
-            if left > 0:
+    async def _end_absent(self, schedule_uid: str, todo: _Todo) -> float | None:
+        """End the active runs whose Jobs are gone; return seconds until the next one is due."""
+        state, now, waits = self._states.get(schedule_uid), self._term.clock.monotonic(), []
+        # If the Schedule is gone, its runs are nobody's; its ScheduleRuns end with it.
+        running = {} if state is None else {job: key for key, job in state.running_jobs()}
+        todo.absent = {name: one for name, one in todo.absent.items() if name in running}
+        for name, (slot_us, wanted_by) in running.items():
+            assert state is not None  # noqa: S101 - it has active runs
+            known = self._cache.find(state.owner, name)
+            if known is not None and known.succeeded is None:
+                todo.absent.pop(name, None)
+                continue
+            absent = todo.absent.setdefault(name, _Absent(now))
+            is_told = absent.why or name in state.runs().replacing
+            wait = GRACE_SECONDS if is_told else PATIENCE_SECONDS
+            if known is None and (left := absent.since + wait - now) > 0:
                 waits.append(left)
                 continue
-            await self._end(absent)
-            if todo.absent.get(name) is absent:
-                del todo.absent[name]
+            run = jobstate.unseen_end(
+                state.owner, slot_us, name, is_wanted=bool(wanted_by), started_us=absent.started_us
+            )
+            await self._end(state, run, absent)
+            todo.absent.pop(name, None)
         return min(waits, default=None)
 
-    async def _end(self, absent: _Absent) -> None:
-        """Report the end of a run whose Job is gone; raises TryLater."""
-        run, why, at_us = absent.run, absent.why, absent.at_us
-        if (state := self._states.get(run.uid)) is None:
-            return  # the Schedule is gone, and its ScheduleRuns list its Jobs themselves
-        if why is None:
-            if self._is_active(run) or not state.is_running(run):
-                return
+    async def _end(self, state: ScheduleState, run: RunEvent, absent: _Absent) -> None:
+        """Report the end of a run whose Job is gone, or what a read shows; raises TryLater."""
+        why, at_us = absent.why, absent.at_us
+        if not why:
             job = await jobs.find(self._term.api, run.namespace, run.job_name)
-            if job is not None and jobs.is_run_of(job, jobstate.owner_of(run)):
+            if job is not None and jobs.is_run_of(job, state.owner):
                 self._term.services.jobs.found(job)
                 return
             is_released = job is not None and jobs.is_released(job)
             why = jobstate.RELEASED if is_released else jobstate.LOST
             at_us = self._term.clock.now_us()
-        gone = jobstate.unseen_end(run, why, at_us)
         if run.job_name not in state.runs().replacing:
             await self._term.services.outcomes.catch_up()
+        ended = msgspec.structs.replace(run, message=why, at_us=at_us, finished_us=at_us)
         if (message := state.runs().replacing.get(run.job_name)) is not None:
-            gone = msgspec.structs.replace(
-                gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=message
+            ended = msgspec.structs.replace(
+                ended, state=RunState.REPLACED, reason=Reason.REPLACED, message=message
             )
-        self._reporter.event(gone)
-
-    def _is_active(self, run: RunEvent) -> bool:
-        known = self._cache.find(jobstate.owner_of(run), run.job_name)
-        return known is not None and known.succeeded is None
+        self._reporter.event(ended)
 
     async def _clean(self, schedule_uid: str) -> float | None:
         """Delete Jobs beyond the history limits; return seconds until the next check.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
-from duepoint.controller.jobs.jobsync import GRACE_SECONDS, PATIENCE_SECONDS, JobSync
+from duepoint.controller.jobs.jobsync import JobSync
 from duepoint.controller.status import events as changes
 from duepoint.controller.term import TermContext
 from duepoint.kube import errors as kube_errors
@@ -69,9 +69,7 @@ class JobWatch:
     def run_started(self, run: RunEvent) -> None:
         """Record that a worker has created the Job of a run."""
         self.sync.late.record(run)
-        if not self._reporter.states.is_over(run):
-            has_ended = self.has(jobstate.owner_of(run), run.job_name)
-            self.sync.missing(run, after=0 if has_ended else PATIENCE_SECONDS)
+        self.sync.request(run.uid)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -121,9 +119,9 @@ class JobWatch:
             if self._is_its_own(owner):
                 self.sync.request(owner.uid)
                 self.sync.job_ended(owner.uid, "")
-        for run in self._reporter.states.running_jobs(namespace):
-            self.sync.request(run.uid)
-            self.sync.missing(run, after=0)
+        for uid, state in self._reporter.states.items():
+            if namespace in (None, state.namespace):
+                self.sync.request(uid)
         return version
 
     # -- one Job ---------------------------------------------------------------------------------
@@ -139,8 +137,8 @@ class JobWatch:
         cause = end or jobs.failing(job)
         if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
-        started = jobstate.start_of(job, owner, slot_us)
-        if self._reporter.states.is_over(started):
+        state = self._reporter.states.get(owner.uid)
+        if state is None or not state.is_running(jobstate.start_of(job, owner, slot_us)):
             return ""
         found = known or await self._read_pods(owner.namespace, job.metadata.name)
         if end is None:
@@ -169,7 +167,7 @@ class JobWatch:
         name, uid = job.metadata.name, job.metadata.uid
         owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._cache.get(uid)
         if known is not None and (slot_us is None or known.owner != owner):
-            self._leave(job, known, jobstate.RELEASED)
+            self._leave(known, jobstate.RELEASED)
         elif owner is not None and slot_us is not None and self._is_its_own(owner):
             if self.sync.late.is_back(owner.uid, name, uid):
                 self._term.record(changes.of_job_made_again(_about(owner), name, uid))
@@ -206,9 +204,9 @@ class JobWatch:
         if (known := self._cache.get(uid)) is not None:
             now_us = self._term.clock.now_us()
             self.sync.late.record_gone(known.owner.uid, known.name, uid, now_us)
-            self._leave(job, known, jobstate.DELETED)
+            self._leave(known, jobstate.DELETED)
 
-    def _leave(self, job: jobs.Job, known: OwnedJob, why: str) -> None:
+    def _leave(self, known: OwnedJob, why: str) -> None:
         """Drop a Job that was deleted or released, and end its run if it was active.
 
         The run ends now: a deletionTimestamp says when the deletion began, and a Job that was
@@ -217,8 +215,7 @@ class JobWatch:
         self._cache.drop(known.uid)
         self.sync.request(known.owner.uid)
         if known.succeeded is None:
-            run = jobstate.start_of(job, known.owner, known.slot_us)
-            self.sync.missing(run, after=GRACE_SECONDS, why=why)
+            self.sync.gone(known, why)
         self.sync.job_ended(known.owner.uid, known.name)
 
     def found(self, job: jobs.Job) -> None:

@@ -35,8 +35,6 @@ from duepoint.schedules.definition import Definition
 
 #: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
 _START_SECONDS = 1.8
-#: A Job that is being replaced is mostly gone after this.
-_REPLACED_SECONDS = 1.0
 
 
 class Reporter:
@@ -171,7 +169,7 @@ class Reporter:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
             folding.announce(schedule, event)
-            self._term.services.jobs.sync.missing(event, after=_REPLACED_SECONDS)
+            self._term.services.jobs.sync.request(event.uid)
         elif event.state is RunState.CHECKED:
             self._check(schedule, event)
         elif event.state is RunState.PENDING:

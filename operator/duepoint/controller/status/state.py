@@ -194,6 +194,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """Whether the run of the event is active, as far as we know."""
         return self._state_of(event) is RunState.RUNNING
 
+    def running_jobs(self) -> list[tuple[tuple[int, str], str]]:
+        """Return the active runs that have Jobs: slot and who wanted it, and the Job's name."""
+        if self.summary is None and not self.may_show_running:
+            return []
+        return [(key, job) for key, job in self.runs().running.items() if job]
+
     def has_run(self, event: RunEvent) -> bool:
         """Whether the end of the event's run is remembered."""
         return self._state_of(event) in ENDED

@@ -6,11 +6,9 @@ the history limits delete Jobs by that alone. Other queries use all that we know
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from duepoint.controller.status.state import ScheduleState
-from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: Reads the definition in the queue for (uid, namespace); raises QueueUnavailable.
@@ -43,29 +41,3 @@ class ScheduleStates(dict[str, ScheduleState]):
         """Return the watermark, published or not."""
         state = self.get(uid)
         return 0 if state is None else state.runs().settled_us
-
-    def is_over(self, event: RunEvent) -> bool:
-        """Whether the run of an event is no longer active, as far as we know."""
-        state = self.get(event.uid)
-        return state is None or not state.is_running(event)
-
-    def running_jobs(self, namespace: str | None) -> Iterator[RunEvent]:
-        """Yield the active runs of all Schedules that have Jobs; None = in all namespaces."""
-        for state in list(self.values()):
-            may_run = state.summary is not None or state.may_show_running
-            if not may_run or namespace not in (None, state.namespace):
-                continue
-            for (slot_us, wanted_by), job_name in state.runs().running.items():
-                if job_name:
-                    yield RunEvent(
-                        uid=state.uid,
-                        namespace=state.namespace,
-                        name=state.name,
-                        generation=0,
-                        slot_us=slot_us,
-                        trigger="Manual" if wanted_by else "Schedule",
-                        state=RunState.RUNNING,
-                        reason=Reason.RUNNING,
-                        at_us=0,
-                        job_name=job_name,
-                    )
