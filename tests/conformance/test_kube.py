@@ -513,7 +513,6 @@ async def test_news_becomes_an_event_about_the_schedule(world: World):
         "exit 1",
     )
     assert found[0]["reportingController"] == "duepoint.dev/operator"
-    assert found[0]["series"]["count"] == 2
 
 
 async def test_the_newest_refusal_of_a_jobs_pods_is_found_among_other_events(world: World):

@@ -23,7 +23,7 @@
   verbs: [list] # how the Pod of a failed Job ended
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch, list] # list: why the Pods of a Job are refused
+  verbs: [create, list] # list: why the Pods of a Job are refused
 {{- end -}}
 
 {{- define "duepoint.workerRules" -}}
@@ -36,7 +36,4 @@
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create, patch]
 {{- end -}}

@@ -1,12 +1,10 @@
-"""The recorder of Kubernetes Events: groups them and limits their rate.
+"""The recorder of Kubernetes Events: posts each piece of news once, and limits their rate.
 
-``note`` returns at once; ``run`` posts what was noted, one Event for each object, reason and five
-minutes. The first occurrence is posted as an Event; further ones within the window are counted and
-written once, as its ``series``. The recorder writes at most 20 Events a second. A bounded number
-may wait; others are dropped, because an Event is news and not a record: the status and the ledger
-are the record. Events whose write fails are dropped, too. Namespaces take turns, and each has its
-share of the bound (``duepoint.shares``): a namespace in which everything fails drops its own
-Events, and does not delay those of others.
+``note`` returns at once; ``run`` posts what was noted. The same reason about the same object is
+posted once in five minutes: an Event is news and not a record, because status and ledger are. The
+recorder posts at most 20 Events a second. Namespaces take turns, and a bounded number may wait in
+each: a namespace in which everything fails drops its own Events, and does not delay those of
+others. Events that the API server does not take are dropped, too.
 """
 
 from __future__ import annotations
@@ -14,21 +12,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import shares
 from duepoint.kube import errors, port, schedules, times
 
 _log = structlog.get_logger(__name__)
 
 WINDOW_SECONDS = 300.0
 MOST_PER_SECOND = 20
-MOST_WAITING = 1000
+#: For each namespace.
+MOST_WAITING = 100
 NOTE_LIMIT = 1024
 
 
@@ -78,23 +76,6 @@ class Event:
     related: ObjectReference | None = None
 
 
-@dataclass(slots=True)
-class _Series:
-    """The Events about one object with one reason."""
-
-    news: Event
-    event_name: str
-    first_us: int
-    last_us: int
-    count: int = 1
-    posted: int = 0  # the count that the API server knows
-    due: float = 0.0  # when it may be written next, on the monotonic clock
-
-    def counted(self) -> dict[str, Any]:
-        last = times.micro_time_text(self.last_us)
-        return {"count": self.count, "lastObservedTime": last}
-
-
 class Recorder:
     """Collects and posts Events. ``component`` is the reportingController, without its group."""
 
@@ -103,85 +84,48 @@ class Recorder:
         self._clock = clock
         self._controller = f"{schedules.GROUP}/{component}"
         self._instance = socket.gethostname()[:128] or component
-        self._series: dict[tuple[str, str], _Series] = {}
-        self._shares: shares.Shares[str] = shares.Shares(MOST_WAITING)
-        #: Namespaces with a series; the one whose Event was written last is at the end.
-        self._namespaces: OrderedDict[str, None] = OrderedDict()
+        #: When news of an object and a reason was noted last, oldest first.
+        self._noted: dict[tuple[str, str], float] = {}
+        #: Waiting Events by namespace, with the time of each; the first namespace is next.
+        self._waiting: dict[str, deque[tuple[Event, int]]] = {}
         self._news = asyncio.Event()
 
     def note(self, news: Event) -> None:
-        """Queue an Event, or count it; never waits and never fails."""
-        key = (news.regarding.uid, news.reason)
-        now_us = self._clock.now_us()
-        series = self._series.get(key)
-        if series is not None:
-            series.count += 1
-            series.last_us = now_us
-        elif self._shares.has_room(namespace := news.regarding.namespace):
-            self._shares.take(namespace)
-            self._namespaces.setdefault(namespace)
-            begin = news.regarding.name[:200].rstrip(".-")  # a part of a name ends in neither
-            name = f"{begin}.{secrets.token_hex(8)}"
-            self._series[key] = _Series(news, name, now_us, now_us)
+        """Queue an Event unless its news is known or too many wait; never waits and never fails."""
+        now, key = self._clock.monotonic(), (news.regarding.uid, news.reason)
+        while self._noted and next(iter(self._noted.values())) <= now - WINDOW_SECONDS:
+            del self._noted[next(iter(self._noted))]
+        waiting = self._waiting.setdefault(news.regarding.namespace, deque())
+        if key not in self._noted and len(waiting) < MOST_WAITING:
+            self._noted[key] = now
+            waiting.append((news, self._clock.now_us()))
             self._news.set()
 
     async def run(self) -> None:
-        """Post until cancelled: new Events at once, counts at the end of their window."""
+        """Post until cancelled."""
         while True:
-            now = self._clock.monotonic()
-            self._end_quiet(now)
-            if due := [series for series in self._series.values() if series.due <= now]:
-                await self._write(self._in_turn(due))
-                await self._clock.sleep(1 / MOST_PER_SECOND)
-                continue
-            self._news.clear()
-            first = min((each.due for each in self._series.values()), default=now + WINDOW_SECONDS)
-            await clocks.wait_for(self._news, first - now, self._clock)
+            if not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            namespace = next(iter(self._waiting))
+            waiting = self._waiting.pop(namespace)
+            news, at_us = waiting.popleft()
+            if waiting:
+                self._waiting[namespace] = waiting
+            try:
+                await self._api.request("POST", collection(namespace), self._event(news, at_us))
+            except errors.ApiError as error:
+                _log.warning("an Event was dropped", reason=news.reason, error=str(error))
+            await self._clock.sleep(1 / MOST_PER_SECOND)
 
-    def _end_quiet(self, now: float) -> None:
-        """Drop the series without an occurrence in their last window."""
-        quiet = [(key, each) for key, each in self._series.items() if each.posted == each.count]
-        for key, series in quiet:
-            if series.due > now:
-                continue
-            del self._series[key]
-            namespace = series.news.regarding.namespace
-            self._shares.give_back(namespace)
-            if not self._shares.held(namespace):
-                del self._namespaces[namespace]
-
-    def _in_turn(self, with_news: list[_Series]) -> _Series:
-        """Return the oldest of these series in the next namespace."""
-        firsts: dict[str, _Series] = {}
-        for series in with_news:
-            firsts.setdefault(series.news.regarding.namespace, series)
-        turn = next(each for each in self._namespaces if each in firsts)
-        self._namespaces.move_to_end(turn)
-        return firsts[turn]
-
-    async def _write(self, series: _Series) -> None:
-        """Post a series, or its new count."""
-        counted, path = series.count, collection(series.news.regarding.namespace)
-        try:
-            if series.posted == 0:
-                await self._api.request("POST", path, self._event(series))
-            else:
-                await self._api.request(
-                    "PATCH",
-                    f"{path}/{series.event_name}",
-                    {"series": series.counted()},
-                    content_type=port.MERGE_PATCH,
-                )
-        except errors.ApiError as error:
-            _log.warning("an Event was dropped", reason=series.news.reason, error=str(error))
-        series.posted = counted
-        series.due = self._clock.monotonic() + WINDOW_SECONDS
-
-    def _event(self, series: _Series) -> dict[str, Any]:
-        news = series.news
+    def _event(self, news: Event, at_us: int) -> dict[str, Any]:
+        begin = news.regarding.name[:200].rstrip(".-")  # a part of a name ends in neither
         event: dict[str, Any] = {
-            "metadata": {"name": series.event_name, "namespace": news.regarding.namespace},
-            "eventTime": times.micro_time_text(series.first_us),
+            "metadata": {
+                "name": f"{begin}.{secrets.token_hex(8)}",
+                "namespace": news.regarding.namespace,
+            },
+            "eventTime": times.micro_time_text(at_us),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "action": news.action[:128],
@@ -192,6 +136,4 @@ class Recorder:
         }
         if news.related is not None:
             event["related"] = news.related.reference()
-        if series.count > 1:
-            event["series"] = series.counted()
         return event

@@ -27,14 +27,13 @@ OPERATOR = {
     "/configmaps": "get",
     "batch/jobs": "list watch create delete",
     "/pods": "list",
-    "events.k8s.io/events": "create patch list",
+    "events.k8s.io/events": "create list",
 }
 SYSTEM = {"/namespaces=kube-system": "get"}
 WORKER = {
     "batch/jobs": "create get list delete",
     "/services": "get",
     "discovery.k8s.io/endpointslices": "list",
-    "events.k8s.io/events": "create patch",
 }
 LEASE = {
     "coordination.k8s.io/leases": "create",

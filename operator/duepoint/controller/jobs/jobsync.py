@@ -275,8 +275,6 @@ class JobSync:
         """Read the newest refusal of its Pods; "" = unknown, None = cannot be read now."""
         try:
             return await pods.newest_pod_refusal(self._term.api, job.namespace, job.uid)
-        except kube_errors.Forbidden:
-            return ""  # an older release's role lacks this right; report without the reason
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("refusals of pods not read", job=job.name, error=str(trouble))
             return None
