@@ -117,19 +117,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return result if result is not None and not result.is_success else None
 
 
-def same_result(before: Summary, after: Summary) -> bool:
-    """Whether only times and counts have changed."""
-    return _result(before) == _result(after)
-
-
-def _result(summary: Summary) -> tuple[object, ...]:
-    result = summary.last_result
-    newest = None if result is None else result.reason
-    missed = None if summary.missed is None else summary.missed.reason
-    failure = None if summary.failure is None else summary.failure.reason
-    return newest, summary.completed, missed, failure, summary.gone
-
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Summary)
 

@@ -71,8 +71,6 @@ class Reconciler:
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         #: By uid: the generations that the API server or a worker has refused in this term.
         self._refused: dict[str, Report] = {}
-        #: By uid: the generation that had a Job created before a dry run gave a verdict.
-        self._proven: dict[str, int] = {}
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
@@ -82,11 +80,6 @@ class Reconciler:
         """Refuse a generation that was armed: remove it from the queue until the next edit."""
         self._refused[uid] = refusal
         self._term.services.store.reconcile_again(namespace, name, uid, refusal.generation)
-
-    def prove(self, uid: str, generation: int) -> None:
-        """Record that a Job of this generation was created, so it needs no dry run."""
-        self._proven[uid] = generation
-        self._term.services.store.hurry(uid)
 
     # -- one object ------------------------------------------------------------------------------
 
@@ -148,7 +141,7 @@ class Reconciler:
         if others.store.has_applied(seen):
             return None  # an older version must not overwrite a newer one
         if task.went_back:
-            self._forget(seen.uid)
+            self._refused.pop(seen.uid, None)
             others.reporter.adopt(seen)  # the reporter may have forgotten it meanwhile
 
         # Do not retry a generation that this leader or a former one has refused.
@@ -218,7 +211,7 @@ class Reconciler:
         """Remove a deleted Schedule from the queue and forget its state."""
         others = self._term.services
         await self._remove_definition(seen)
-        self._forget(seen.uid)
+        self._refused.pop(seen.uid, None)
         others.reporter.forget(seen.uid)
         others.runs.schedule_changed(seen)
         _count("removed", seen)
@@ -359,11 +352,6 @@ class Reconciler:
             return statusconditions.stalled(seen.generation, reason, status.stalled)
         return None
 
-    def _forget(self, uid: str) -> None:
-        """Drop the verdicts on an object that is gone or was restored to an earlier state."""
-        self._refused.pop(uid, None)
-        self._proven.pop(uid, None)
-
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """Return the definition that the queue holds for this uid."""
         found = await self._term.queue.definitions.definition(points.schedule_id(uid, namespace))
@@ -419,15 +407,9 @@ class Reconciler:
     ) -> dryruns.Verdict:
         """Return whether Jobs can be created; asks the API server only once for each template."""
         target = wanted.action.target
-        if not isinstance(target, actions.JobAction) or is_accepted or self._is_proven(wanted):
+        if not isinstance(target, actions.JobAction) or is_accepted:
             return None
-        payload = wanted.action.payload
-        verdict = await self._dry_runs.verdict(made.definition, target, payload)
-        # A Job may have been created while we asked the API server.
-        return None if self._is_proven(wanted) else verdict
-
-    def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
-        return self._proven.get(wanted.uid) == wanted.generation
+        return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
 
     async def _store(
         self, plans: Sequence[tuple[plan.ArmingPlan, spec.ScheduleSpec]]

@@ -49,7 +49,6 @@ from duepoint.schedules.definition import Definition
 SECOND_LOOK_SECONDS = 60.0
 _MANY_SHARE = 0.30
 _MANY = 100
-_NAMESPACES_NAMED = 5
 
 #: A worker that lost its connection reports within this what it had done, so that no slot is done
 #: twice.
@@ -117,7 +116,6 @@ class Resync:
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self.listed.set()
         absent = held.keys() - listed
-        self._note_unwatched(held)
         if _is_suspicious(len(absent), len(held)):
             telemetry.logger.warning(
                 "many objects are missing; looking again before anything is removed",
@@ -184,18 +182,6 @@ class Resync:
         except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
             return False  # a worker reports what is wrong with it
         return isinstance(target, actions.StreamAction) and target.connection is None
-
-    def _note_unwatched(self, held: Mapping[str, codec.StoredIdentity]) -> None:
-        watched = self._term.namespaces
-        others = [
-            one.namespace for one in held.values() if watched and one.namespace not in watched
-        ]
-        if others:
-            telemetry.logger.warning(
-                "definitions of namespaces that are not watched are removed",
-                count=len(others),
-                namespaces=sorted(set(others))[:_NAMESPACES_NAMED],
-            )
 
     async def _definitions(self) -> dict[str, codec.StoredIdentity]:
         """Read the definitions in the queue, by uid."""

@@ -149,11 +149,6 @@ class Store:
             self._applied.pop(uid, None)
             self._put(Observed(namespace=namespace, name=name, uid=uid, generation=generation))
 
-    def hurry(self, uid: str) -> None:
-        """End the wait of a Schedule that waits to be reconciled."""
-        if (waiting := self.tasks.newest(uid)) is not None:
-            self.tasks.put(uid, waiting)
-
     def bury(self, seen: Observed) -> None:
         """Queue the removal of an object that is gone.
 

@@ -57,8 +57,6 @@ _ORPHANS_LOOK_SECONDS = 60.0
 _MOST_WAIT_SECONDS = 60.0
 _STALE_SECONDS = 0.1
 _MOVING_SECONDS = 0.5
-#: How often the servers' settings are read again.
-_DURABILITY_SECONDS = 60.0
 #: Members removed in one step: 2,000 at a time made concurrent firings three times as late.
 STEP_MEMBERS = 300
 #: A rest is twice as long as the step before it, within these bounds. With a factor of three, ten
@@ -95,7 +93,6 @@ class ScheduleSets:
         self._absent_since: dict[str, float] = {}
         self._unstored: set[str] = set()
         self._durability: Durability | None = None
-        self._durability_at = 0.0
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
@@ -140,6 +137,13 @@ class ScheduleSets:
         """Queue every object to be read; stop sets in the queue that have no object."""
         self._requested.clear()
         self._unstored = {_LIST}
+        with contextlib.suppress(errors.TryLater):  # the statuses keep their last values
+            durable = await self._term.queue.health.durability()
+            self._durability = Durability(
+                persistence=durable.persistence,
+                replicas=durable.replicas,
+                loss_window=durable.loss_window,
+            )
         held = await self._term.queue.sets.all()
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):
@@ -233,7 +237,6 @@ class ScheduleSets:
             if not await schedules.hold_set(self._term.api, item):
                 state.is_unread = True
                 return _STALE_SECONDS
-        await self._read_durability()
         state.status.durability = self._durability or state.status.durability
 
         answer = state.answer
@@ -280,18 +283,6 @@ class ScheduleSets:
         if found is None or state is None or port.version_of(found.metadata) >= state.seen.version:
             return found
         return await schedules.read_set(api, change.namespace, name)
-
-    async def _read_durability(self) -> None:
-        now = self._term.clock.monotonic()
-        if self._durability is None or now - self._durability_at >= _DURABILITY_SECONDS:
-            with contextlib.suppress(errors.TryLater):  # the status keeps its last values
-                found = await self._term.queue.health.durability()
-                self._durability = Durability(
-                    persistence=found.persistence,
-                    replicas=found.replicas,
-                    loss_window=found.loss_window,
-                )
-                self._durability_at = now
 
     # -- deletion --------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -52,7 +53,6 @@ _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 _REMOVE_SECONDS = 1.0
 #: The prefix of a ScheduleRun's record name.
 _OF_RUN = "run "
-_Places = dict[str, set[messages.ShardId]]
 
 
 def of_runs(found: ledgers.Records) -> dict[str, list[bytes]]:
@@ -90,13 +90,13 @@ class Outcomes:
         self._has_begun = asyncio.Event()
         self._upheavals = term.queue.health.upheavals
         #: Record names, with the shards that have such a record.
-        self._places: _Places = {
+        self._places: dict[str, set[messages.ShardId]] = {
             name: {shard for shard, _ in listed} for name, listed in found.items()
         }
-        #: Records to remove: a status shows them, or another shard has a newer one. Without the
-        #: second rule a Schedule that always runs would keep its old records, and a shard that
-        #: closes waits until its ledger is empty.
-        self._unneeded: _Places = {}
+        #: Records to remove, by shard: a status shows them, or another shard has a newer one.
+        #: Without the second rule a Schedule that always runs would keep its old records, and a
+        #: shard that closes waits until its ledger is empty.
+        self._unneeded: dict[messages.ShardId, set[str]] = collections.defaultdict(set)
         self.turn = asyncio.Lock()
         #: Outcomes that are counted but not stored: their shard and their last entry, with the
         #: events that need a record stored.
@@ -201,12 +201,9 @@ class Outcomes:
             self.shown(name)
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)
-            if self._unneeded:
+            with contextlib.suppress(errors.TryLater, queue_errors.LayoutChanged):  # next round
                 async with self.turn:
-                    try:
-                        await self._remove()
-                    except (errors.TryLater, queue_errors.LayoutChanged):
-                        continue  # try again in the next round
+                    await self._remove()
 
     async def _store_uncertain(self) -> None:
         """Store what was counted while Redis was unavailable; needs the lock. Raises TryLater."""
@@ -227,8 +224,8 @@ class Outcomes:
 
     def shown(self, uid: str) -> None:
         """Release the records of a Schedule: its status shows all of them, or it is gone."""
-        if uid in self._places:
-            self._unneeded[uid] = set(self._places[uid])
+        for shard in self._places.get(uid, ()):
+            self._unneeded[shard].add(uid)
 
     def shown_of_run(self, uid: str) -> None:
         """Release the records of a ScheduleRun: its status shows the newest, or it is gone."""
@@ -236,10 +233,15 @@ class Outcomes:
 
     def placed(self, run_uid: str, known: Definition) -> str:
         """Return the name of a record that is about to be stored with a Schedule's occurrences."""
-        name, homes = _OF_RUN + run_uid, sharding.homes(known.id, self._term.queue.layouts.known())
-        self._places.setdefault(name, set()).update(homes)
-        self._unneeded.pop(name, None)
+        name = _OF_RUN + run_uid
+        self._place(name, *sharding.homes(known.id, self._term.queue.layouts.known()))
         return name
+
+    def _place(self, name: str, *shards: messages.ShardId) -> None:
+        """Note that these shards get a newer record of this name, so that none is removed."""
+        self._places.setdefault(name, set()).update(shards)
+        for names in self._unneeded.values():
+            names.discard(name)
 
     def _store_lost(self) -> None:
         """Have unshown records stored again with the next outcome if a server may have lost them.
@@ -251,7 +253,7 @@ class Outcomes:
         self._upheavals = self._term.queue.health.upheavals
         for uid, shards in self._places.items():
             state = self._states.get(uid)
-            if state is not None and shards - self._unneeded.get(uid, set()):
+            if state is not None and any(uid not in self._unneeded[one] for one in shards):
                 state.recorded = None
 
     async def _store(self, shard: messages.ShardId, through: str, events: list[RunEvent]) -> None:
@@ -267,32 +269,23 @@ class Outcomes:
             if run_uid:
                 packed[_OF_RUN + run_uid] = record
         for name in packed:
-            self._places.setdefault(name, set()).add(shard)
-            self._unneeded.pop(name, None)
+            self._place(name, shard)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
         for name in packed:
-            if older := self._places[name] - {shard}:
-                self._unneeded.setdefault(name, set()).update(older)
+            for older in self._places[name] - {shard}:
+                self._unneeded[older].add(name)
         for state, summary in changed:
             state.recorded = summary
 
     async def _remove(self) -> None:
-        removed, self._unneeded = self._unneeded, {}
-        by_shard: dict[messages.ShardId, list[str]] = {}
-        for name, shards in removed.items():
-            for shard in shards:
-                by_shard.setdefault(shard, []).append(name)
-        try:
-            for shard, listed in by_shard.items():
+        for shard, names in list(self._unneeded.items()):
+            if listed := list(names):
                 await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
-        except BaseException:
-            self._unneeded = removed | self._unneeded
-            raise
-        for name, shards in removed.items():
-            self._places[name] -= shards
-            if not self._places[name]:
-                del self._places[name]
-                self._unneeded.pop(name, None)  # a status may have shown it again meanwhile
+            for name in listed:
+                names.discard(name)
+                self._places[name].discard(shard)
+                if not self._places[name]:
+                    del self._places[name]
 
 
 def _events(entry: ledgers.OutcomeEntry) -> list[RunEvent]:

@@ -20,7 +20,7 @@ from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, openslots, published, render, state, writer
+from duepoint.controller.status import folding, openslots, published, render, state
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
@@ -35,6 +35,8 @@ from duepoint.schedules.definition import Definition
 
 #: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
 _START_SECONDS = 1.8
+#: When the status of a slot that waits without trouble is written.
+_WAITING_SECONDS = 10.0
 
 
 class Reporter:
@@ -192,28 +194,21 @@ class Reporter:
         if folding.is_refused_for_good(schedule, event, before):
             message = statusconditions.REFUSED + event.message
             self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
-        if not summaries.same_result(before, after):
-            self._writer.hurry(uid)
-        is_running = event.state is RunState.RUNNING
-        if event.job_name and state.awaits_dry_run(schedule, event.generation):
-            self._term.services.reconciler.prove(uid, event.generation)
-        if is_running:
-            self._changed_soon(uid)
-        else:
+        if event.state is not RunState.RUNNING:
             self._changed_by_run(uid)
-        if is_running and event.job_name:
+            return
+        self._changed_soon(uid)
+        if event.job_name:
             self._term.services.jobs.run_started(event)
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
         folding.put_off(schedule, event)
         after = schedule.runs()
-        if not summaries.same_result(before, after):
-            self._changed_by_run(uid)
-        elif event.reason:
+        if event.reason:
             self._changed_soon(uid)
         else:  # mostly the slot ends sooner, and one write shows its end
-            self._writer.check_in(uid, writer.STEADY_SECONDS)
+            self._writer.check_in(uid, _WAITING_SECONDS)
         if event.reason == Reason.FORBIDDEN:
             self._term.services.jobs.sync.request(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):

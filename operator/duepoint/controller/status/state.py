@@ -331,13 +331,6 @@ def _reported(listed: Iterable[ShownCondition]) -> Iterator[Condition]:
                 )
 
 
-def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
-    """Whether this is the newest generation and it still lacks a dry-run verdict."""
-    return generation == state.generation and any(
-        condition.reason is Reason.FORBIDDEN for condition in state.conditions or ()
-    )
-
-
 # -- checks ------------------------------------------------------------------------------------
 
 

@@ -27,10 +27,6 @@ from duepoint.kube import schedules
 
 #: The longest time that a status lags behind the runs of its Schedule in a calm cluster.
 STALENESS_SECONDS = 2.0
-#: The same for a Schedule that never pauses, while its results stay the same.
-STEADY_SECONDS = 10.0
-#: A status written this soon after writing was allowed again counts as having waited for that.
-_WAITED_SECONDS = 0.5
 _PARALLEL_WRITES = 8
 _MOST_RETRY_SECONDS = 60.0
 #: Degrees of urgency: the first waits for its turn, the last skips the rate limit.
@@ -62,13 +58,11 @@ class _Pending(msgspec.Struct):
     Attributes:
         changed_at: since when its status has changed; None = the published one is true.
         written_at: when the status was last written.
-        distance: seconds between that write and the next one about runs.
     """
 
     changed_at: float | None = None
     urgency: int = _USUAL
     written_at: float = float("-inf")
-    distance: float = STALENESS_SECONDS
 
 
 async def write(
@@ -133,24 +127,14 @@ class StatusWriter:
         """Check in ``seconds`` whether the status has changed by itself."""
         self._tasks.put(uid, uid, after=seconds)
 
-    def hurry(self, uid: str) -> None:
-        """Reset the wait before the next write to the shortest interval."""
-        self._pending_of(uid).distance = STALENESS_SECONDS
-
     def forget(self, uid: str) -> None:
         """Drop the state of an object that is gone; its source renders no status of it."""
         self._pending.pop(uid, None)
 
     def rest(self, uid: str) -> float:
-        """Return the seconds until a change of runs may be written.
-
-        A status follows its runs by two seconds. A Schedule that runs every second would cause a
-        write every two seconds, each as expensive for the API server as a create, with nothing new
-        in it. So as long as a change is waiting whenever a write is allowed again, and the results
-        stay the same, the distance doubles up to ten seconds.
-        """
-        pending = self._pending_of(uid)
-        return max(0.0, pending.written_at + pending.distance - self._term.clock.monotonic())
+        """Return the seconds until a change of runs may be written: two after the last write."""
+        written_at = self._pending_of(uid).written_at
+        return max(0.0, written_at + STALENESS_SECONDS - self._term.clock.monotonic())
 
     def _pending_of(self, uid: str) -> _Pending:
         return self._pending.get(uid) or _Pending()
@@ -194,11 +178,7 @@ class StatusWriter:
         if isinstance(answer, schedules.StatusRefused):
             return True
         if isinstance(answer, schedules.StatusWritten):
-            now = self._term.clock.monotonic()
-            has_waited = now <= pending.written_at + pending.distance + _WAITED_SECONDS
-            longer = min(2 * pending.distance, STEADY_SECONDS)
-            pending.distance = longer if has_waited else STALENESS_SECONDS
-            pending.written_at = now
+            pending.written_at = self._term.clock.monotonic()
             self._source.written(uid, fields, answer.version)
         return False
 
