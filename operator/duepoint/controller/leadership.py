@@ -35,7 +35,7 @@ from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes, of_runs
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.status.state import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, ledger, messages, serverhealth

@@ -286,11 +286,9 @@ def set_collection(namespace: str | None = None) -> str:
     return collection(namespace, plural=SET_PLURAL)
 
 
-async def read_set(
-    api: port.Api, namespace: str, name: str, *, not_before: int = 0
-) -> ScheduleSet | None:
-    """Read the ScheduleSet of that name; see ``port.find``."""
-    return await port.find(api, set_collection(namespace), ScheduleSet, name, not_before=not_before)
+async def read_set(api: port.Api, namespace: str, name: str) -> ScheduleSet | None:
+    """Read the newest version of the ScheduleSet of that name; see ``port.find``."""
+    return await port.find(api, set_collection(namespace), ScheduleSet, name)
 
 
 async def hold_set(api: port.Api, item: ScheduleSet, *, is_held: bool = True) -> bool:

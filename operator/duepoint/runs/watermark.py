@@ -3,7 +3,7 @@
 A slot has ended when it was delivered, rejected, given up, missed, skipped or superseded; the slot
 of a Job when its Job exists, because the Job's name proves it. The watermark means "every slot up
 to here has ended, except the open ones". Watermark and open slots belong to one moment: they follow
-from events, are read from the queue when a status is rendered (``controller.status.openslots``),
+from events, are read from the queue when a status is rendered (``controller.status.folding``),
 and are written and read back together. The rebuild of a lost index and the history limits of Jobs
 ask a ``Watermark`` whether a slot has ended. By the status, no slot above the watermark has been
 handed over: the chain of a rebuilt index begins there.

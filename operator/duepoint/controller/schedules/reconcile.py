@@ -323,10 +323,9 @@ class Reconciler:
         """Return the published status, with the slots that this process has seen end since."""
         written = published.read(seen.status).plan_view()
         known = self._term.services.states.get(seen.uid)
-        remembered = None if known is None else known.settled_if_folded()
-        if known is None or remembered is None or not remembered.through_us:
+        if known is None or known.summary is None or not known.settled().through_us:
             return written
-        settled = newest(written.settled, remembered)
+        settled = newest(written.settled, known.settled())
         return msgspec.structs.replace(
             written,
             started=max(written.started, known.runs().counts.regular),

@@ -38,7 +38,7 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules, times
+from duepoint.kube import schedules, times
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
@@ -223,7 +223,7 @@ class ScheduleSets:
             return None  # the last removal step reads the object
         state, seen = self._states.get(uid), None
         if state is None or state.is_unread:
-            item = await self._read(change, state)
+            item = await schedules.read_set(self._term.api, change.namespace, change.name)
             if item is None or item.metadata.uid != uid:
                 await self._vanished(change)
                 return None
@@ -273,16 +273,6 @@ class ScheduleSets:
             state.is_unread = True
             return AGAIN
         return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
-
-    async def _read(
-        self, change: Observed, state: FollowedSet | None
-    ) -> schedules.ScheduleSet | None:
-        """Read the object; never an older version than seen before, unless it was restored."""
-        api, name = self._term.api, change.name
-        found = await schedules.read_set(api, change.namespace, name, not_before=change.version)
-        if found is None or state is None or port.version_of(found.metadata) >= state.seen.version:
-            return found
-        return await schedules.read_set(api, change.namespace, name)
 
     # -- deletion --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ of each Schedule recognises the newest slots that it has counted.
 
 A shard keeps a bounded number of bytes of outcomes. If no operator reads them for long, the oldest
 are dropped: the statuses lack their counts and last runs, and a log line and a metric say so. The
-watermark and the open slots do not depend on them (``openslots``).
+watermark and the open slots do not depend on them (``folding``).
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, openslots, published, render, state
-from duepoint.controller.status.state import ScheduleState
-from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.status import folding, published, render, state
+from duepoint.controller.status.state import ScheduleState, ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
@@ -266,7 +265,7 @@ class Reporter:
         known = schedule.definition
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
             return  # an edit is about to be reported, or the queue was emptied
-        await openslots.read(self._term.queue, schedule, stored, now_us)
+        await folding.read_slots(self._term.queue, schedule, stored, now_us)
         if folding.lost_deliveries(schedule, now_us):
             await self._term.services.outcomes.catch_up()
             for slot_us in folding.lost_deliveries(schedule, now_us):
