@@ -71,8 +71,9 @@ def forecast(
     else:
         found = asyncio.run(_of_cluster(place, selector))
     unread: list[str] = []
-    specs = _specs(found, from_us, unread)
-    coming = load.forecast(specs, from_us=from_us, minutes=days * _DAY_MINUTES)
+    coming = load.Forecast(from_us, days * _DAY_MINUTES)
+    for spec in _specs(found, from_us, unread):
+        coming.add(spec)
     if unread:
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         output.complain(f"left out: {output.one_line(unread[0])}{more}")

@@ -8,11 +8,11 @@ catch-ups and manual runs are not forecast. Pure; minutes are numbered from the 
 
 from __future__ import annotations
 
-import bisect
+import collections
 import datetime as dt
+import functools
 import math
-import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -28,32 +28,25 @@ _NAMES = 5
 #: How many names to show of the Schedules with one expression.
 _SUCH = 3
 
-#: Pairs of a minute and its number of slots, in the order of the minutes.
-Shape = Sequence[tuple[int, float]]
-_MINUTE_OF = operator.itemgetter(0)
+#: Minutes with their number of slots, in order.
+Shape = Mapping[int, float]
 
 
 @dataclass(slots=True)
-class AlikeSchedules:
+class _Alike:
     """Schedules with slots in the same minutes.
 
     Attributes:
-        texts: their expressions, as written.
+        text: their expressions, as written.
         names: some of them.
         shape: the minutes of one of them.
-        jitter: minutes over which each slot is spread; 0 = none.
     """
 
-    texts: tuple[str, ...]
+    text: str
     time_zone: str
-    jitter: int
     shape: Shape
     count: int = 0
     names: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return ", ".join(self.texts)
 
 
 class ExpressionLoad(Fields, kw_only=True):
@@ -86,22 +79,57 @@ class HourLoad(Fields, kw_only=True):
     peak_time: Time
 
 
-@dataclass(slots=True, kw_only=True)
 class Forecast:
-    """The load of a range of minutes.
+    """The load of a range of minutes, from Schedules that are added one by one.
+
+    Args:
+        from_us: an instant in the first minute.
+        length: the number of minutes.
 
     Attributes:
         from_us: the beginning of the first minute.
-        minutes: number of slots in each minute.
         schedules: how many Schedules were counted, including those without a slot here.
         suspended: how many of these have no slot because they are suspended.
     """
 
-    from_us: int
-    minutes: list[float]
-    groups: list[AlikeSchedules]
-    schedules: int
-    suspended: int
+    def __init__(self, from_us: int, length: int) -> None:
+        self.from_us = from_us - from_us % MINUTE_US
+        self._length = length
+        self._groups: dict[tuple[object, ...], _Alike] = {}
+        self.schedules = self.suspended = 0
+
+    def add(self, spec: ScheduleSpec) -> None:
+        self.schedules += 1
+        timing = spec.rule.timing
+        begins = 0
+        if timing.suspend:
+            until_us = timing.suspend_until_us
+            begins = self._length if until_us is None else self._minute_of(until_us)
+            if begins >= self._length:
+                self.suspended += 1
+                return
+        line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+        jitter = math.ceil(timing.jitter_ms * 1_000 / MINUTE_US)
+        key = (timing.schedules, timing.time_zone, self._place(line.expression), jitter, begins)
+        group = self._groups.get(key)
+        if group is None:
+            shape: Shape = {at: count for at, count in self._counted(line).items() if at >= begins}
+            if jitter > 1:
+                shape = spread(shape, jitter, self._length)
+            group = _Alike(", ".join(timing.schedules), timing.time_zone, shape)
+            self._groups[key] = group
+        group.count += 1
+        if len(group.names) < _NAMES:
+            group.names.append(spec.identity)
+
+    @functools.cached_property
+    def minutes(self) -> list[float]:
+        """The number of slots in each minute; read it after the last ``add``."""
+        minutes = [0.0] * self._length
+        for group in self._groups.values():
+            for at, count in group.shape.items():
+                minutes[at] += count * group.count
+        return minutes
 
     @property
     def runs(self) -> float:
@@ -114,29 +142,21 @@ class Forecast:
         """Return the beginning of a minute as RFC 3339."""
         return expression.utc_text(self.at_us(minute))
 
-    def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
-        """Return the groups with slots in a minute, with their number of slots, largest first."""
-        found = []
-        for group in self.groups:
-            index = bisect.bisect_left(group.shape, minute, key=_MINUTE_OF)
-            if index < len(group.shape) and group.shape[index][0] == minute:
-                found.append((group.shape[index][1] * group.count, group))
-        return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
-
     def expressions(self, minute: int) -> tuple[ExpressionLoad, ...]:
         """Return the load of a minute by expression and zone, largest first."""
-        by_text: dict[tuple[str, str], list[tuple[float, AlikeSchedules]]] = {}
-        for slots_there, group in self.inside(minute):
-            by_text.setdefault((group.text, group.time_zone), []).append((slots_there, group))
+        by_text: dict[tuple[str, str], list[_Alike]] = {}
+        for group in self._groups.values():
+            if minute in group.shape:
+                by_text.setdefault((group.text, group.time_zone), []).append(group)
         found = (
             ExpressionLoad(
                 schedule=text,
                 time_zone=zone,
-                slots=round(sum(slots_there for slots_there, _ in pairs), 2),
-                schedules=sum(group.count for _, group in pairs),
-                such=tuple(name for _, group in pairs for name in group.names)[:_SUCH],
+                slots=round(sum(group.shape[minute] * group.count for group in groups), 2),
+                schedules=sum(group.count for group in groups),
+                such=tuple(name for group in groups for name in group.names)[:_SUCH],
             )
-            for (text, zone), pairs in by_text.items()
+            for (text, zone), groups in by_text.items()
         )
         return tuple(sorted(found, key=lambda each: (-each.slots, each.schedule, each.time_zone)))
 
@@ -182,113 +202,25 @@ class Forecast:
             peak_time=self.time(worst),
         )
 
-
-def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:
-    """Return the load of ``minutes`` minutes, from the one that contains ``from_us``."""
-    first_us = from_us - from_us % MINUTE_US
-    builder = ForecastBuilder(first_us, minutes)
-    for spec in specs:
-        builder.add(spec)
-    return builder.made()
-
-
-class ForecastBuilder:
-    """Builds a forecast from Schedules added one by one."""
-
-    def __init__(self, first_us: int, minutes: int) -> None:
-        self._first_us = first_us
-        self._minutes = minutes
-        self._groups: dict[tuple[object, ...], AlikeSchedules] = {}
-        self._shapes: dict[tuple[object, ...], Shape] = {}
-        #: Shapes are cached by ``id`` of the expression: keep it alive, or Python reuses the id.
-        self._held: list[object] = []
-        self._schedules = 0
-        self._suspended = 0
-
-    def add(self, spec: ScheduleSpec) -> None:
-        self._schedules += 1
-        timing = spec.rule.timing
-        begins = 0
-        if timing.suspend:
-            until_us = timing.suspend_until_us
-            begins = self._minutes if until_us is None else self._minute_of(until_us)
-            if begins >= self._minutes:
-                self._suspended += 1
-                return
-        line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-        expression = line.expression
-        place = self._place(expression)
-        jitter = math.ceil(timing.jitter_ms * 1_000 / MINUTE_US)
-        key = (timing.schedules, timing.time_zone, place, jitter, begins)
-        group = self._groups.get(key)
-        if group is None:
-            shape = self._shape(place, line)
-            shape = [pair for pair in shape if pair[0] >= begins]
-            if jitter > 1:
-                shape = spread(shape, jitter, self._minutes)
-            group = AlikeSchedules(timing.schedules, timing.time_zone, jitter, shape)
-            self._groups[key] = group
-        group.count += 1
-        if len(group.names) < _NAMES:
-            group.names.append(spec.identity)
-
     def _minute_of(self, at_us: int) -> int:
-        return max(0, -((self._first_us - at_us) // MINUTE_US))
+        return max(0, -((self.from_us - at_us) // MINUTE_US))
 
-    def _place(self, expression: object) -> tuple[object, ...]:
-        """Return a cache key for the shape: for ``@every`` its period and first minute."""
-        if isinstance(expression, descriptors.Every):
-            first_us = expression.next_after(self._first_us - 1)
-            first = None if first_us is None else (first_us - self._first_us) // MINUTE_US
-            return "every", expression.period_us, first
-        return (id(expression),)
+    def _place(self, compiled: expression.Expression) -> object:
+        """Return what the minutes depend on: for ``@every`` its period and first minute."""
+        if isinstance(compiled, descriptors.Every):
+            first_us = compiled.next_after(self.from_us - 1)
+            return compiled.period_us, first_us and (first_us - self.from_us) // MINUTE_US
+        return compiled
 
-    def _shape(self, place: tuple[object, ...], line: slots.Slots) -> Shape:
-        shape = self._shapes.get(place)
-        if shape is None:
-            self._held.append(line.expression)
-            shape = self._shapes[place] = list(self._counted(line))
-        return shape
-
-    def _counted(self, line: slots.Slots) -> Iterator[tuple[int, float]]:
-        """Yield minutes and their slots; if there are many, count each minute by arithmetic."""
-        end_us = self._first_us + self._minutes * MINUTE_US
-        if line.count(self._first_us - 1, end_us - 1) > 2 * self._minutes:
-            for minute in range(self._minutes):
-                begin_us = self._first_us + minute * MINUTE_US
-                if count := line.count(begin_us - 1, begin_us + MINUTE_US - 1):
-                    yield minute, count
-            return
-        last, count = -1, 0
-        for slot_us in line.walk(self._first_us - 1, end_us - 1):
-            minute = (slot_us - self._first_us) // MINUTE_US
-            if minute == last:
-                count += 1
-                continue
-            if count:
-                yield last, count
-            last, count = minute, 1
-        if count:
-            yield last, count
-
-    def made(self) -> Forecast:
-        minutes = [0.0] * self._minutes
-        groups = list(self._groups.values())
-        for group in groups:
-            add(minutes, group.shape, group.count)
-        return Forecast(
-            from_us=self._first_us,
-            minutes=minutes,
-            groups=groups,
-            schedules=self._schedules,
-            suspended=self._suspended,
-        )
-
-
-def add(minutes: list[float], shape: Shape, times: float) -> None:
-    """Add a shape ``times`` times."""
-    for at, count in shape:
-        minutes[at] += count * times
+    def _counted(self, line: slots.Slots) -> Shape:
+        """Return the slots by minute; if there are many, count each minute by arithmetic."""
+        end_us = self.from_us + self._length * MINUTE_US
+        if line.count(self.from_us - 1, end_us - 1) > 2 * self._length:
+            begins = range(self.from_us, end_us, MINUTE_US)
+            counts = (line.count(begin_us - 1, begin_us + MINUTE_US - 1) for begin_us in begins)
+            return {minute: count for minute, count in enumerate(counts) if count}
+        found = line.walk(self.from_us - 1, end_us - 1)
+        return collections.Counter((slot_us - self.from_us) // MINUTE_US for slot_us in found)
 
 
 def spread(shape: Shape, over: int, minutes: int) -> Shape:
@@ -298,10 +230,11 @@ def spread(shape: Shape, over: int, minutes: int) -> Shape:
         over: the number of minutes.
     """
     found: dict[int, float] = {}
-    for number, (at, count) in enumerate(shape):
-        following = shape[number + 1][0] if number + 1 < len(shape) else at + over
+    slots_there = list(shape.items())
+    for number, (at, count) in enumerate(slots_there):
+        following = slots_there[number + 1][0] if number + 1 < len(slots_there) else at + over
         room = max(1, min(over, following - at))
         for minute in range(at, at + room):
             if minute < minutes:
                 found[minute] = found.get(minute, 0.0) + count / room
-    return sorted(found.items())
+    return dict(sorted(found.items()))

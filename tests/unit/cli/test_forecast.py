@@ -30,7 +30,10 @@ def a_spec(schedule, name="report", **more):
 
 
 def forecast(*found, minutes=DAY):
-    return load.forecast(found, from_us=FROM, minutes=minutes)
+    coming = load.Forecast(FROM, minutes)
+    for one in found:
+        coming.add(one)
+    return coming
 
 
 def busy(known):

@@ -61,39 +61,35 @@ async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Fore
         raise OperationProblem("Unavailable", message, retry_after_seconds=5)
     await turns.wait("")
     try:
-        counting = _Counting(call.shared.clock.now_us(), days * _DAY_MINUTES)
+        coming, unread = load.Forecast(call.shared.clock.now_us(), days * _DAY_MINUTES), 0
         path = schedules.collection(namespace)
         with objects.refusals():
             async for page in call.api.list_pages(path, schedules.Schedule):
-                await asyncio.to_thread(counting.add, page.items)
-        return await asyncio.to_thread(counting.shown, zone)
+                unread += await asyncio.to_thread(_add, coming, page.items)
+        return await asyncio.to_thread(_shown, coming, unread, zone)
     finally:
         turns.leave("")
 
 
-class _Counting:
-    """Counts the slots of Schedules; used by one thread at a time."""
+def _add(coming: load.Forecast, items: tuple[schedules.Schedule, ...]) -> int:
+    """Count the slots of Schedules; return how many Schedules cannot be read."""
+    unread = 0
+    for item in items:
+        try:
+            coming.add(schedules.spec_of(item))
+        except errors.InvalidSpec:
+            unread += 1
+    return unread
 
-    def __init__(self, now_us: int, minutes: int) -> None:
-        self._builder = load.ForecastBuilder(now_us - now_us % load.MINUTE_US, minutes)
-        self._unread = 0
 
-    def add(self, items: tuple[schedules.Schedule, ...]) -> None:
-        for item in items:
-            try:
-                self._builder.add(schedules.spec_of(item))
-            except errors.InvalidSpec:
-                self._unread += 1
-
-    def shown(self, zone: str) -> Forecast:
-        known = self._builder.made()
-        return Forecast(
-            from_time=known.time(0),
-            time_zone=zone,
-            schedules=known.schedules,
-            suspended=known.suspended,
-            unread=self._unread,
-            runs=round(known.runs),
-            hours=tuple(known.hours(zone)),
-            worst=tuple(known.worst(_WORST)),
-        )
+def _shown(coming: load.Forecast, unread: int, zone: str) -> Forecast:
+    return Forecast(
+        from_time=coming.time(0),
+        time_zone=zone,
+        schedules=coming.schedules,
+        suspended=coming.suspended,
+        unread=unread,
+        runs=round(coming.runs),
+        hours=tuple(coming.hours(zone)),
+        worst=tuple(coming.worst(_WORST)),
+    )
