@@ -66,13 +66,31 @@ _PASSING = frozenset({Reason.PENDING, Reason.QUEUE_UNAVAILABLE, Reason.API_UNAVA
 
 
 class Shown(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of a published status."""
+    """A condition of a published status, with the generation that it is about."""
 
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str | None = None
+    observed_generation: int = -1
+    last_transition_time: str | None = ""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A slot, or several that ended alike, in a published status."""
+
+    scheduled_time: str = ""
+    since: str = ""
+    count: int = 1
+    trigger: str = ""
+    start_time: str = ""
+    finish_time: str = ""
+    outcome: str = ""
+    reason: str = ""
+    message: str = ""
+    job_name: str = ""
+    http_status: int | None = None
+    attempts: int = 0
 
 
 class _Condition(Protocol):

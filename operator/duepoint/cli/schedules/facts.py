@@ -164,7 +164,7 @@ def of_object(found: Object) -> ScheduleFacts:
             for one in conditions
             if one.status == "True" or one.type == ConditionType.READY
         },
-        recent=tuple(row.slot for row in shown.recent_runs),
+        recent=tuple(texts.slot_of(row) for row in shown.recent_runs),
         settled=shown.watermark,
         last_us=texts.instant_us(shown.last_schedule_time),
         next_us=texts.instant_us(shown.next_schedule_time),

@@ -15,23 +15,13 @@ from msgspec import UNSET, UnsetType
 
 from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
-from duepoint.controller.status.texts import ActiveSlots, Reference, Row, instant_us
+from duepoint.controller.status.texts import ActiveSlots, Reference, instant_us
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import REGULAR, Note
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
-
-
-class ShownCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A condition, with the generation that it is about."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    observed_generation: int = -1
-    last_transition_time: str = ""
+from duepoint.schedules.diagnosis import Row, Shown
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +49,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
     """``.status`` of a Schedule; fields with their default value are left out."""
 
     observed_generation: int = -1
-    conditions: list[ShownCondition] = []
+    conditions: list[Shown] = []
     settled_through: str = ""
     last_schedule_time: str = ""
     last_successful_time: str = ""
@@ -79,7 +69,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
 
     # -- for decisions ---------------------------------------------------------------------------
 
-    def condition(self, type_: ConditionType) -> ShownCondition:
+    def condition(self, type_: ConditionType) -> Shown:
         """Return the condition of this type; an empty one if there is none."""
         return next((one for one in self.conditions if one.type == type_), _NO_CONDITION)
 
@@ -201,7 +191,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         )
 
 
-_NO_CONDITION = ShownCondition()
+_NO_CONDITION = Shown()
 _decoder = msgspec.json.Decoder(Status)
 
 

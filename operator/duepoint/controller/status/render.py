@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.status import texts
-from duepoint.controller.status.published import Counts, OpenSlots, ShownCondition, Status
+from duepoint.controller.status.published import Counts, OpenSlots, Status
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
@@ -29,6 +29,7 @@ from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import State
+from duepoint.schedules.diagnosis import Shown
 
 #: How many upcoming slots a status lists.
 UPCOMING = 5
@@ -112,7 +113,7 @@ def _timing_hash(state: ScheduleState, last: Status) -> str:
 
 def _conditions(
     state: ScheduleState, runs: summaries.Summary, last: Status, now_us: int
-) -> list[ShownCondition]:
+) -> list[Shown]:
     derived = list(_derived(state, runs, now_us))
     if (failing := _failing(derived, runs)) is not None and not _rests(state, now_us):
         derived.append(failing)
@@ -123,7 +124,7 @@ def _conditions(
         now=instant(now_us - now_us % 1_000_000),
         previous=msgspec.to_builtins(last.conditions),
     )
-    return msgspec.convert(listed, list[ShownCondition])
+    return msgspec.convert(listed, list[Shown])
 
 
 def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iterable[Condition]:

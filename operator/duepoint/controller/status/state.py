@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published, texts
-from duepoint.controller.status.published import ShownCondition, Status
+from duepoint.controller.status.published import Status
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import events, jobs
 from duepoint.runs import history as histories
@@ -29,6 +29,7 @@ from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.watermark import NOTHING, OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
+from duepoint.schedules.diagnosis import Shown
 
 #: How long after its published next slot a status is rendered again, if nothing was reported.
 _NEXT_GRACE_US = 5_000_000
@@ -349,7 +350,7 @@ def _suspended(
     return replace(runs, history=histories.added(runs.history, skipped))
 
 
-def _reported(listed: Iterable[ShownCondition]) -> Iterator[Condition]:
+def _reported(listed: Iterable[Shown]) -> Iterator[Condition]:
     """Yield the published conditions that come from reports."""
     for shown in listed:
         with contextlib.suppress(ValueError):  # another version wrote it; the next report mends it

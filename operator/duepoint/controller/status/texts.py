@@ -37,6 +37,7 @@ from duepoint.runs.run import STARTED, Note, RunState, cut, is_retry
 from duepoint.runs.summary import Key, Running, key_of
 from duepoint.runs.watermark import OpenSlots
 from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
+from duepoint.schedules.diagnosis import Row
 
 #: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
@@ -223,39 +224,22 @@ _MOST_WAITING = 3
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.RUNNING.value})
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A slot, or several that ended alike, in a status."""
-
-    scheduled_time: str = ""
-    since: str = ""
-    count: int = 1
-    trigger: str = ""
-    start_time: str = ""
-    finish_time: str = ""
-    outcome: str = ""
-    reason: str = ""
-    message: str = ""
-    job_name: str = ""
-    http_status: int | None = None
-    attempts: int = 0
-
-    @property
-    def slot(self) -> PastSlot:
-        """The slot, with its published outcome."""
-        return PastSlot(
-            slot_us=instant_us(self.scheduled_time),
-            outcome=self.outcome,
-            reason=self.reason,
-            message=self.message,
-            trigger=self.trigger or "Schedule",
-            started_us=instant_us(self.start_time),
-            finished_us=instant_us(self.finish_time),
-            attempts=self.attempts or int(bool(self.start_time)),
-            job_name=self.job_name,
-            http_status=self.http_status,
-            since_us=instant_us(self.since),
-            count=self.count,
-        )
+def slot_of(row: Row) -> PastSlot:
+    """Return the slot of an entry, with its published outcome."""
+    return PastSlot(
+        slot_us=instant_us(row.scheduled_time),
+        outcome=row.outcome,
+        reason=row.reason,
+        message=row.message,
+        trigger=row.trigger or "Schedule",
+        started_us=instant_us(row.start_time),
+        finished_us=instant_us(row.finish_time),
+        attempts=row.attempts or int(bool(row.start_time)),
+        job_name=row.job_name,
+        http_status=row.http_status,
+        since_us=instant_us(row.since),
+        count=row.count,
+    )
 
 
 def last_run(run: PastSlot) -> Row:
@@ -335,4 +319,4 @@ def _past(row: Row) -> PastSlot | None:
     is_ours = outcome in set(RunState) and outcome != RunState.PENDING
     if not is_ours or not instant_us(row.scheduled_time):
         return None
-    return replace(row.slot, outcome=RunState(outcome))
+    return replace(slot_of(row), outcome=RunState(outcome))

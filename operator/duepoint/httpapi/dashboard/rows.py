@@ -17,7 +17,7 @@ from duepoint.kube import times
 from duepoint.model.vocabulary import Fields, Time, choices, within
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import ConditionType, Reason
-from duepoint.schedules.diagnosis import ScheduleHealth, Shown
+from duepoint.schedules.diagnosis import Row, ScheduleHealth, Shown
 
 UPCOMING: Final = 5
 #: Instants are compared as text up to whole seconds; fractions differ in length.
@@ -106,34 +106,12 @@ class _Spec(msgspec.Struct, rename="camel"):
     suspend_reason: str | None = None
 
 
-class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An entry of ``status.recentRuns``, with its fields as in the status."""
-
-    scheduled_time: str = ""
-    since: str | None = None
-    count: int = 1
-    trigger: str = "Schedule"
-    start_time: str | None = None
-    finish_time: str | None = None
-    outcome: str = ""
-    reason: str = ""
-    message: str = ""
-    job_name: str = ""
-    http_status: int | None = None
-    attempts: int = 0
-
-    @property
-    def newest(self) -> str:
-        """Return a sort key, greater = newer; a run by hand of an old slot counts by its start."""
-        return max(self.start_time or "", self.scheduled_time)[:_WHOLE_SECONDS]
-
-
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
     conditions: tuple[Shown, ...] | None = None
     next_schedule_time: str | None = None
     last_schedule_time: str | None = None
-    recent_runs: tuple[_Slot, ...] | None = None
+    recent_runs: tuple[Row, ...] | None = None
     active_count: int | None = None
     target: str | None = None
     managed_by: str | None = None
@@ -204,7 +182,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     decoded = _decoded(item)
     spec, status = decoded or (_Spec(), _Status())
     conditions = _shown(status.conditions or ())
-    listed = sorted(status.recent_runs or (), key=lambda slot: slot.newest, reverse=True)
+    listed = sorted(status.recent_runs or (), key=_newest, reverse=True)
     upcoming, wrong = _upcoming(item, now_us)
     reasons = {each.reason for each in conditions} | {each.reason for each in listed}
     of_reasons = {
@@ -226,7 +204,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
                 type=each.type,
                 reason=each.reason,
                 message=each.message,
-                since_time=each.last_transition_time,
+                since_time=each.last_transition_time or None,
             )
             for each in conditions
         ),
@@ -237,6 +215,11 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
         spec=item.spec,
         may=may,
     )
+
+
+def _newest(slot: Row) -> str:
+    """Return a sort key, greater = newer; a run by hand of an old slot counts by its start."""
+    return max(slot.start_time, slot.scheduled_time)[:_WHOLE_SECONDS]
 
 
 def _shown(conditions: Iterable[Shown]) -> list[Shown]:
