@@ -210,7 +210,10 @@ def _explain(
         output.say(f"  note: {note}")
     for sentence in _clock_changes(asked, local):
         output.say(f"  {sentence}")
-    for sentence in _cronjob(asked, local):
+    theirs = differences.sentences(
+        asked.text, asked.time_zone, asked.from_us, asked.gap, asked.overlap
+    )
+    for sentence in theirs or ("runs at the same times",) * bool(count):
         output.say(f"  CronJob: {sentence}")
     return count
 
@@ -289,22 +292,3 @@ def _clock_text(local: int) -> str:
     hours, rest = divmod(local % _DAY, 3_600)
     minutes, seconds = divmod(rest, 60)
     return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
-
-
-# -- CronJob ---------------------------------------------------------------------------------
-
-
-def _cronjob(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
-    if why := differences.refusal(asked.text):
-        yield f"refuses this expression ({why})"
-        return
-    known = asked.expression
-    if isinstance(known, descriptors.Every):
-        yield "counts from its last run or its creation, in whole seconds and at least one"
-        return
-    if not isinstance(known, cron.Cron):
-        return
-    found = differences.differences(asked.text, known, asked.time_zone, asked.from_us)
-    yield from (difference.text(local) for difference in found)
-    if not found and known.next_after(asked.from_us) is not None:
-        yield "runs at the same times"

@@ -8,7 +8,6 @@ captured request was signed with a secret, and if not, why. Neither needs a clus
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 
 import click
@@ -17,7 +16,7 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import grouping, instants, options, output
 from duepoint.cli.check import validate
-from duepoint.schedules import actions, jsontext
+from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.targets.webhook import signing
 
@@ -193,22 +192,7 @@ def verifiers(
 
 
 def captured(data: bytes) -> tuple[dict[str, str], bytes]:
-    """Return headers, with names in lower case, and body of a request as it was received.
-
-    The request may also be as printed by ``webhook test -o json``.
-
-    Raises:
-        errors.InvalidSetting: it is other JSON.
-    """
-    if data.lstrip().startswith(b"{"):
-        try:
-            printed = json.loads(jsontext.clipped(data))
-            headers = {name.lower(): str(value) for name, value in printed["headers"].items()}
-            return headers, str(printed.get("body") or "").encode()
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise errors.InvalidSetting(
-                "--request", 'is JSON of another form; write {"headers": {...}, "body": "..."}'
-            ) from None
+    """Return headers, with names in lower case, and body of a request as it was received."""
     head, _, body = data.partition(b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n")
     pairs = (line.partition(":") for line in head.decode("latin-1").splitlines() if ":" in line)
     return {name.strip().lower(): value.strip() for name, _, value in pairs}, body

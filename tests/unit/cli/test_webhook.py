@@ -218,5 +218,6 @@ def test_a_dry_run_sends_nothing_and_verifies(duepoint):
     (row,) = shown.rows
     assert row["accepted"] is None
     standardwebhooks.Webhook(SECRET).verify(row["body"], row["headers"])
-    verified = duepoint("webhook", "verify", "--secret", SECRET, given=shown.out)
+    plain = duepoint("webhook", "test", "-", "--dry-run", *GIVEN, given=SIGNED)
+    verified = duepoint("webhook", "verify", "--secret", SECRET, given=plain.out)
     assert (verified.code, verified.out[:6]) == (0, "valid:")

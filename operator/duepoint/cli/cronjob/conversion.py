@@ -15,7 +15,6 @@ makes of them. Any other text stays as it is, without surrounding white space. S
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,11 +22,10 @@ from decimal import Decimal
 from typing import Any
 
 from duepoint import errors, expressions
-from duepoint.cli import instants
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import differences
-from duepoint.expressions import cron, descriptors, fields
+from duepoint.expressions import descriptors, fields
 from duepoint.schedules.spec import ScheduleSpec
 
 _OF_THE_SERVER = (
@@ -279,7 +277,9 @@ def differences_of(content: dict[str, Any], spec: ScheduleSpec, from_us: int) ->
     """Yield everything that will differ, in the order of the fields."""
     raw = content["spec"]
     for text in spec.rule.timing.schedules:
-        yield from _of_expression(text, spec, from_us)
+        if text != descriptors.NEVER:
+            sentences = differences.sentences(text, spec.rule.timing.time_zone, from_us)
+            yield from (note("spec.schedule", f"a CronJob {each}") for each in sentences)
     if raw.get("timeZone") is None:
         yield note(
             "spec.timeZone",
@@ -307,36 +307,3 @@ def differences_of(content: dict[str, Any], spec: ScheduleSpec, from_us: int) ->
             f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
         )
     yield note("", _OF_ALL)
-
-
-def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    if text.lstrip().lower().startswith("@every"):
-        yield note(
-            "spec.schedule",
-            "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
-        )
-        return
-    if text == descriptors.NEVER:
-        return
-    if why := differences.refusal(text):
-        yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
-        return
-    zone = spec.rule.timing.time_zone
-    local = instants.LocalTime(zone)
-    for difference in _differences(text, zone, from_us):
-        ours = "does" if difference.left_out else "does not"
-        way = difference.remedy
-        advice = (
-            f"the CronJob's way is {way}" if way else "no choice of dst has the CronJob's times"
-        )
-        yield note(
-            "spec.schedule", f"a CronJob {difference.text(local)}, a Schedule {ours}; {advice}"
-        )
-
-
-@functools.lru_cache(maxsize=4096)
-def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Difference, ...]:
-    """Return the differences of an expression; cached, as a search is slow and many share times."""
-    ours = expressions.compile_expression(text, time_zone=zone)  # CronJob has no H, so no identity
-    assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
-    return tuple(differences.differences(text, ours, zone, from_us))

@@ -10,6 +10,7 @@ it: when robfig's search meets a midnight that does not exist, it can skip a mon
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -88,6 +89,34 @@ def refusal(text: str) -> str:
             if why := _item_refusal(kind, item):
                 return f"{kind.name} {item}: {why}"
     return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def sentences(
+    text: str,
+    time_zone: str,
+    from_us: int,
+    gap: cron.Gap = cron.Gap.RUN_ONCE,
+    overlap: cron.Overlap = cron.Overlap.FIRST,
+) -> tuple[str, ...]:
+    """Return what a CronJob with this expression does otherwise, as ``runs also at ...``.
+
+    Cached, as a search is slow and many CronJobs share their times.
+    """
+    if why := refusal(text):
+        return (f"refuses this expression ({why})",)
+    ours = expressions.compile_expression(text, time_zone=time_zone, gap=gap, overlap=overlap)
+    if not isinstance(ours, cron.Cron):
+        seconds = "counts @every from its last run, in whole seconds"
+        return (f"{seconds}; a Schedule counts from startTime or its creation",)
+    local, found = instants.LocalTime(time_zone), list[str]()
+    for difference in differences(text, ours, time_zone, from_us):
+        does = "does" if difference.left_out else "does not"
+        way = "no choice of dst has the CronJob's times"
+        if difference.remedy:
+            way = f"the CronJob's way is {difference.remedy}"
+        found.append(f"{difference.text(local)}, a Schedule {does}; {way}")
+    return tuple(found)
 
 
 def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:

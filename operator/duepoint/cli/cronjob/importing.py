@@ -1,7 +1,6 @@
 """``duepoint import cronjob``: prints the CronJobs of files as Schedules.
 
-Manifests go to standard output, each after comments that say what will differ. If standard output
-is not a terminal, the comments also go to standard error, because a pipe hides them. Each object is
+Manifests go to standard output, each after comments that say what will differ. Each object is
 written before the next is read. All readers of Kubernetes manifests read the same values from this
 YAML: readers differ in how they interpret bare words (``on``, ``1e3``, ``12:30``), so such a text
 is always quoted.
@@ -75,7 +74,6 @@ def _show(found: Iterable[Manifest], **to: Any) -> None:  # noqa: ANN401 - of co
     Each document is written at once, so that a thousand take no more memory than one.
     """
     made = wrong = passed_over = 0
-    general: dict[str, None] = {}
     for source in found:
         schedule, notes = conversion.imported(source, **to)
         if schedule is None:
@@ -89,11 +87,8 @@ def _show(found: Iterable[Manifest], **to: Any) -> None:  # noqa: ANN401 - of co
         sys.stdout.write("---\n")
         _comment([source.where, *map(str, notes)])
         sys.stdout.write(text_of(schedule))
-        general |= dict.fromkeys(str(note) for note in notes if not note.path)
-        _repeat((str(note) for note in notes if note.path), f"CronJob {source.name}")
-    if made:
-        _repeat(general, "every CronJob")
-        _repeat([" ".join(_HEAD[1:])])
+    if made and not sys.stdout.isatty():
+        output.complain(" ".join(_HEAD))
     if passed_over:
         output.complain(f"{passed_over} of another kind passed over")
     if wrong:
@@ -102,13 +97,6 @@ def _show(found: Iterable[Manifest], **to: Any) -> None:  # noqa: ANN401 - of co
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not made:
         output.complain("there is no CronJob")
-
-
-def _repeat(notes: Iterable[str], *where: str) -> None:
-    """Print notes on standard error as well, if nobody sees the comments."""
-    if not sys.stdout.isatty():
-        for text in notes:
-            output.complain(text, *where)
 
 
 def _comment(texts: Iterable[str]) -> None:
