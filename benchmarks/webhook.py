@@ -23,9 +23,8 @@ from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint.model import webhook as model
 from duepoint.net import dialling, egressrules
-from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.webhook import admission, request
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults, virtualqueue, webhooktargets

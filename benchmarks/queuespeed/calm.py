@@ -20,9 +20,8 @@ from benchmarks.queuespeed import chain, place
 from benchmarks.report import Figure
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs import outcome
 from duepoint.schedules import rule as rules
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.redisserver import RedisServer
 

@@ -23,9 +23,8 @@ from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint import services, telemetry
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, firing
 from tests.fakes.nojobs import no_jobs

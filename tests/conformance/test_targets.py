@@ -10,9 +10,8 @@ import time
 import pytest
 
 from duepoint import clock
-from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import jobtarget, target
+from duepoint.targets import jobtarget, outcome, target
 from tests.fakes import fakekubernetes, recordingtarget
 from tests.support import firings, receiver, webhooktargets
 

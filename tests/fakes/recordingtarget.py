@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 
 #: An answer, or what makes one out of the firing.
 Reply = outcome.Outcome | Callable[[target.Firing], outcome.Outcome]

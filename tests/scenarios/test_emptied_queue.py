@@ -9,9 +9,9 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome
-from duepoint.runs import outcome as outcomes
+from duepoint.kube import errors as kube_errors
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.scenarios.test_completions import workers
 from tests.scenarios.test_falling_back import a_cluster
@@ -172,7 +172,7 @@ async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job(
         assert world.status()["runs"]["started"] == 1
         assert world.status()["runs"]["succeeded"] == 1
         # The slot had an owner before, whose request may still create its Job for this long.
-        await world.clock.advance(outcome.LATE_US / S)
+        await world.clock.advance(kube_errors.LATE_US / S)
         assert world.api.all_stored("jobs") == []
 
 

@@ -9,8 +9,8 @@ import contextlib
 import pytest
 
 from duepoint.kube import jobs, port
-from duepoint.runs import outcome as outcomes
 from duepoint.targets import jobtarget
+from duepoint.targets import outcome as outcomes
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer

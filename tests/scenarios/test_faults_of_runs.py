@@ -11,8 +11,8 @@ from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.kube import jobs
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from tests.unit.controller.runworld import NAMESPACE, RunWorld
 
 SLOTS = 24

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.worker import firing
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget

@@ -9,10 +9,10 @@ import pytest
 from aiohttp import ClientSession
 
 from duepoint import app, services, settings, telemetry
-from duepoint.runs import outcome, run
+from duepoint.runs import run
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.worker import results
 from tests.support.redisserver import free_port
 

@@ -20,10 +20,9 @@ from duepoint.cli import output
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets
 from duepoint.net import dialling, egressrules, httpclient
-from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, memory, target
+from duepoint.targets import endpoints, memory, outcome, target
 from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget

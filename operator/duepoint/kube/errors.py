@@ -80,6 +80,14 @@ def may_be_carried_out(error: ApiError) -> bool:
     return isinstance(error, Unavailable) and error.sent
 
 
+#: How late a request to create a Job that got no answer may still be carried out: even after its
+#: client has gone, the API server continues with what it has read until its own timeout
+#: (``--request-timeout``, 60 s by default); the rest is for a connection that delays what was sent.
+#: While the Job exists, its name makes a late request fail; after history has deleted it, nothing
+#: does. So the code that deletes a Job waits for this.
+LATE_US = 70_000_000
+
+
 class Conflict(ApiError, errors.WorldChanged):
     """409."""
 

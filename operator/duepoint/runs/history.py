@@ -11,8 +11,6 @@ Pure; instants in microseconds since the epoch, 0 = never.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 from msgspec.structs import replace
 
@@ -25,7 +23,6 @@ MESSAGE_LIMIT = 200
 
 _WITHOUT_RUN = frozenset({RunState.MISSED, RunState.SKIPPED})
 _OVER = ENDED | _WITHOUT_RUN
-_SHOWN = _OVER | {RunState.RUNNING}
 
 
 class PastSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -79,16 +76,16 @@ History = tuple[PastSlot, ...]
 
 
 def fold(history: History, event: RunEvent) -> History:
-    """Return the history after an event; the same object if nothing changes."""
-    if event.state not in _SHOWN or event.count < 1:
+    """Return the history after an event."""
+    if event.state not in _OVER | {RunState.RUNNING} or event.count < 1:
         return history
     known = next((entry for entry in history if _is_of(entry, event)), None)
     if known is None:
         return added(history, _entry(event))
     if known.is_over:
         return history
-    others = (entry for entry in history if entry is not known)
-    return _newest((_updated(known, event), *others))
+    others = tuple(entry for entry in history if entry is not known)
+    return added(others, _updated(known, event))
 
 
 def newest_run(known: PastSlot | None, event: RunEvent) -> PastSlot:
@@ -102,12 +99,8 @@ def newest_run(known: PastSlot | None, event: RunEvent) -> PastSlot:
 
 def added(history: History, entry: PastSlot) -> History:
     """Return the history with another entry, if that is among the newest."""
-    listed = _newest((entry, *history))
-    return listed if entry in listed else history
-
-
-def _newest(entries: Iterable[PastSlot]) -> History:
-    return tuple(sorted(entries, key=lambda entry: entry.order, reverse=True)[:MOST])
+    listed = sorted((entry, *history), key=lambda entry: entry.order, reverse=True)
+    return tuple(listed[:MOST])
 
 
 def _is_of(entry: PastSlot, event: RunEvent) -> bool:

@@ -8,7 +8,6 @@ same effect as reading it once. Pure.
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -29,13 +28,6 @@ CAUSE_LIMIT = 200
 def cut(text: str, limit: int) -> str:
     """Return the text, cut to ``limit`` characters with an ellipsis if it is longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def instant_text(instant_us: int) -> str:
-    """Return an instant in UTC, rounded up to a whole second, for people."""
-    seconds = -(-instant_us // 1_000_000)
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001 - UTC
-    return f"{moment.isoformat()}Z"
 
 
 class RunState(enum.StrEnum):

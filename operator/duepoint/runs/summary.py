@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duepoint.runs import history as histories
-from duepoint.runs.run import ENDED, REGULAR, STARTED, Note, RunEvent, RunState
+from duepoint.runs.run import ENDED, STARTED, Note, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
 
@@ -30,8 +30,6 @@ Running = Mapping[Key, str]
 REMEMBERED = 32
 _RECORDED = 8
 
-#: Slots missed for this reason are missed as the Schedule's author wants.
-_BY_POLICY = Reason.CATCH_UP_POLICY
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 
@@ -55,11 +53,6 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def ended(self) -> int:
         """The started runs that have ended, in any way."""
         return self.succeeded + self.failed + self.replaced
-
-    @property
-    def all(self) -> int:
-        """The sum of all counters; it never falls."""
-        return self.started + self.ended + self.missed + self.skipped
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -109,6 +102,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     history: histories.History = ()
 
     @property
+    def order(self) -> tuple[int, int]:
+        """The sort key, greater for newer: the watermark and the counters never fall."""
+        counts = self.counts
+        return self.settled_us, counts.started + counts.ended + counts.missed + counts.skipped
+
+    @property
     def failure(self) -> Note | None:
         """The failure since which no run has succeeded; None = runs succeed."""
         result, retried = self.last_result, self.retried
@@ -141,15 +140,6 @@ def unpack(text: bytes) -> Summary:
         return Summary()
 
 
-def newest(first: Summary, *others: Summary) -> Summary:
-    """Return the newest of several summaries of one schedule; if equal, the last of them.
-
-    A record is as new as the status, or newer, unless a server went back. The watermark and the
-    counters never fall.
-    """
-    return max((*reversed(others), first), key=lambda one: (one.settled_us, one.counts.all))
-
-
 def settled(summary: Summary, through_us: int) -> Summary:
     """Raise the watermark of a summary; never lower it."""
     return summary if through_us <= summary.settled_us else replace(summary, settled_us=through_us)
@@ -178,27 +168,21 @@ def fold(
         timing_generation: the generation of the last edit of a timing field; ``completed`` of an
             older event is about slots that no longer count.
     """
+    retried = _retried(summary.retried, event)
+    after = summary if retried is summary.retried else replace(summary, retried=retried)
     if event.state is RunState.PENDING:
-        return put_off(summary, event)
+        return after
     key = _key(event)
     known = dict(summary.recent).get(key)
-    after = summary
     if event.state in STARTED:
-        after = _fold_run(summary, event, known, is_over=is_over)
+        after = _fold_run(after, event, known, is_over=is_over)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
-        after = _fold_unrun(after, event)
+        after = _counted(after, event)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
-    if (history := histories.fold(after.history, event)) is not after.history:
-        after = replace(after, history=history)
-    after = _fold_gone(_fold_missed(put_off(after, event), event), event)
+    after = replace(after, history=histories.fold(after.history, event))
+    after = _fold_gone(_fold_missed(after, event), event)
     return _remembering(after, key, event.state, known)
-
-
-def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """Return the summary with the event's news of attempts, as for Pending."""
-    retried = _retried(summary.retried, event)
-    return summary if retried is summary.retried else replace(summary, retried=retried)
 
 
 #: After this many failed attempts a run counts as failing.
@@ -218,11 +202,9 @@ def _retried(known: Note | None, event: RunEvent) -> Note | None:
     return None if is_over else known
 
 
-def state_of(
-    summary: Summary, slot_us: int, trigger: str = "Schedule", job_name: str = ""
-) -> RunState | None:
-    """Return the state of a run, by default of a regular slot; None = not remembered."""
-    key = _run_key(slot_us, trigger, job_name)
+def state_of(summary: Summary, event: RunEvent) -> RunState | None:
+    """Return the state of the event's run; None = not remembered."""
+    key = _run_key(event)
     return RunState.RUNNING if key in summary.running else dict(summary.recent).get(key)
 
 
@@ -232,11 +214,12 @@ def _key(event: RunEvent) -> Key:
         # The end of a ScheduleRun's slot says nothing about the regular slot of that time.
         owner = f"{event.trigger} {event.run_uid} " if event.run_uid else ""
         return event.slot_us, owner + ending
-    return _run_key(event.slot_us, event.trigger, event.job_name or event.run_uid)
+    return _run_key(event)
 
 
-def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
-    return key_of(slot_us, is_regular=trigger in REGULAR, wanted_by=job_name)
+def _run_key(event: RunEvent) -> Key:
+    wanted_by = event.job_name or event.run_uid
+    return key_of(event.slot_us, is_regular=event.is_regular, wanted_by=wanted_by)
 
 
 def key_of(slot_us: int, *, is_regular: bool, wanted_by: str) -> Key:
@@ -278,38 +261,31 @@ def _fold_run(
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     """Count the end of a run that is listed as running."""
-    at_us, counts, ended = event.ended_us, summary.counts, _key(event)
-    running = {key: job for key, job in summary.running.items() if key != ended}
-    replacing = {job: why for job, why in summary.replacing.items() if job != event.job_name}
-    summary = replace(summary, running=running, replacing=replacing)
-    match event.state:
-        case RunState.SUCCEEDED:
-            counts = replace(counts, succeeded=counts.succeeded + 1)
-            summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
-        case RunState.REPLACED:
-            return replace(summary, counts=replace(counts, replaced=counts.replaced + 1))
-        case _:
-            counts = replace(counts, failed=counts.failed + 1)
-            summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
-    return replace(
-        summary, counts=counts, last_result=_newest_result(summary.last_result, event, at_us)
+    at_us, ended, shown = event.ended_us, _key(event), summary.last_result
+    summary = replace(
+        _counted(summary, event),
+        running={key: job for key, job in summary.running.items() if key != ended},
+        replacing={job: why for job, why in summary.replacing.items() if job != event.job_name},
     )
-
-
-def _newest_result(shown: Note | None, event: RunEvent, at_us: int) -> Note:
+    if event.state is RunState.REPLACED:
+        return summary
+    if event.state is RunState.SUCCEEDED:
+        summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
+    else:
+        summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
     if shown is not None and shown.at_us > at_us:
-        return shown
-    return replace(Note.of(event), at_us=at_us)
+        return summary
+    return replace(summary, last_result=replace(Note.of(event), at_us=at_us))
+
+
+def _counted(summary: Summary, event: RunEvent) -> Summary:
+    """Add the event's slots to the counter of its state."""
+    name = event.state.lower()
+    counts = replace(summary.counts, **{name: getattr(summary.counts, name) + event.count})
+    return replace(summary, counts=counts)
 
 
 # -- slots without a run -----------------------------------------------------------------------
-
-
-def _fold_unrun(summary: Summary, event: RunEvent) -> Summary:
-    counts = summary.counts
-    if event.state is RunState.MISSED:
-        return replace(summary, counts=replace(counts, missed=counts.missed + event.count))
-    return replace(summary, counts=replace(counts, skipped=counts.skipped + event.count))
 
 
 def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
@@ -318,7 +294,7 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
         is_later = known is not None and event.slot_us > known.slot_us and event.is_regular
         return replace(summary, missed=None) if is_later else summary
     # Buried retries have the same reason as slots missed by policy, but also a message.
-    is_wanted = event.reason == _BY_POLICY and not event.message
+    is_wanted = event.reason == Reason.CATCH_UP_POLICY and not event.message
     if event.state is not RunState.MISSED or is_wanted or not event.count:  # 0: no slot is left
         return summary
     last_us = 0 if event.run_uid else summary.last_slot_us

@@ -54,21 +54,6 @@ class Watermark:
         return tuple(sorted((*self.started_us, *self.waiting_us)))
 
 
-#: Nothing has ended, nothing is open.
-NOTHING = Watermark()
-
-
-def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
-    """Return the newer of the status's watermark and the one in this process's memory.
-
-    The watermark never falls, so the larger one is newer, and its open slots with it. If both are
-    equal, memory is newer: statuses are written from it.
-    """
-    if remembered is None or remembered.through_us < written.through_us:
-        return written
-    return remembered
-
-
 # -- open slots ----------------------------------------------------------------------------------
 
 #: A slot is overdue when it is late by this.
@@ -102,10 +87,6 @@ class OpenSlot:
     def may_be_late(self) -> bool:
         """Whether it was put off and has not started; a started slot is never late."""
         return bool(self.reason) and not self.started
-
-    def is_late(self, now_us: int) -> bool:
-        """Whether it was put off and is late by a minute."""
-        return self.may_be_late and now_us >= self.due_us + OVERDUE_US
 
 
 #: The open slots of one schedule, oldest first.
@@ -154,10 +135,5 @@ def without(slots: OpenSlots, slot_us: int, *, since_us: int = 0) -> OpenSlots:
 
 def overdue(slots: Iterable[OpenSlot], now_us: int) -> OpenSlot | None:
     """Return the oldest slot that was put off and is late by a minute."""
-    return next((slot for slot in slots if slot.is_late(now_us)), None)
-
-
-def next_overdue_us(slots: Iterable[OpenSlot], now_us: int) -> int | None:
-    """Return when the next slot will be overdue."""
-    waiting = (slot for slot in slots if slot.may_be_late and not slot.is_late(now_us))
-    return min((slot.due_us + OVERDUE_US for slot in waiting), default=None)
+    late = (slot for slot in slots if slot.may_be_late and now_us >= slot.due_us + OVERDUE_US)
+    return next(late, None)

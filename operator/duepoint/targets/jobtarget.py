@@ -23,10 +23,9 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint.kube import errors, jobbuilder, jobs, port
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 
 
 class JobTarget:

@@ -1,7 +1,7 @@
 """The interface between the worker and its targets: attempts, outcomes and ids for deduplication.
 
 A ``Firing`` is one attempt of one slot. A ``Target`` makes the attempt and returns a
-``runs.outcome.Outcome``. Expected trouble (refused, unreachable, slow, throttled) is an outcome,
+``outcome.Outcome``. Expected trouble (refused, unreachable, slow, throttled) is an outcome,
 never an exception. Cancellation passes through and leaves nothing open. After a crash or a lost
 reply a target may be fired twice for one slot: the ids below and the Job's name let the other side
 recognise the duplicate.
@@ -9,7 +9,7 @@ recognise the duplicate.
 Two instants bound an attempt. The target sends nothing after ``not_after_monotonic``, when the
 lease may belong to another worker. The attempt ends, answered or not, at ``ends_by_monotonic`` or
 after its action's ``limit_seconds``, whichever is sooner. The worker decides whether and when to
-retry; ``retry_limits`` gives it the target's limits.
+retry, by ``next_try``.
 
 Entries for streams in the queue's own Redis are not fired. The target composes them
 (``EntryTarget.entries``), and the queue appends them when it settles their points.
@@ -35,16 +35,20 @@ from typing import Protocol
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 
-#: Jobs and stream entries are retried for this long if ``startingDeadlineSeconds`` is unset.
-MAX_AGE_US = 86_400_000_000
-#: Attempts of a Job or a stream entry are not counted; their age ends them.
-_UNCOUNTED = 1_000_000
-_FIRST_WAIT_US = 1_000_000
-_MOST_WAIT_US = 60_000_000
+#: How Jobs and stream entries are retried: attempts are not counted, their age ends them, unless
+#: ``startingDeadlineSeconds`` is set.
+UNCOUNTED = actions.RetryRule(
+    max_attempts=1_000_000,
+    initial_backoff_us=1_000_000,
+    max_backoff_us=60_000_000,
+    max_age_us=86_400_000_000,
+)
+#: The shortest wait before a retry.
+LEAST_WAIT_US = 100_000
 
 #: Longest excerpt of a server's text that is shown.
 EXCERPT_BYTES = 1024
@@ -189,30 +193,56 @@ class EntryTarget(Target, Protocol):
         ...
 
 
-def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.RetryLimits:
-    """Return how often and how long to retry the slot of a firing, by its current action.
+def give_up_us(firing: Firing, policy_deadline_us: int | None) -> int:
+    """Return the instant from which no attempt of the slot may start.
 
     Args:
         policy_deadline_us: due + ``startingDeadlineSeconds``, None if unset. It ends the retries
             of a Job and of a stream entry. A webhook has started with its first attempt and has
             its own ``maxAge``.
     """
-    match firing.action.target:
-        case actions.WebhookAction(retry=rule):
-            return outcome.RetryLimits(
-                first_us=rule.initial_backoff_us,
-                most_us=rule.max_backoff_us,
-                max_attempts=rule.max_attempts,
-                give_up_us=firing.due_us + rule.max_age_us,
-            )
-        case _:
-            deadline_us = firing.due_us + MAX_AGE_US
-            return outcome.RetryLimits(
-                first_us=_FIRST_WAIT_US,
-                most_us=_MOST_WAIT_US,
-                max_attempts=_UNCOUNTED,
-                give_up_us=deadline_us if policy_deadline_us is None else policy_deadline_us,
-            )
+    if isinstance(firing.action.target, actions.WebhookAction):
+        return firing.due_us + firing.action.target.retry.max_age_us
+    if policy_deadline_us is not None:
+        return policy_deadline_us
+    return firing.due_us + UNCOUNTED.max_age_us
+
+
+def next_try(
+    firing: Firing,
+    policy_deadline_us: int | None,
+    *,
+    attempts_made: int,
+    now_us: int,
+    fraction: float,
+    tried_for_us: int,
+    after_us: int | None = None,
+) -> int | None:
+    """Return when to try again after a failure; None = give up.
+
+    The backoff has full jitter over a doubling ceiling (M. Brooker, "Exponential Backoff And
+    Jitter"), so that many deliveries to a receiver that has just recovered do not arrive together.
+
+    Args:
+        policy_deadline_us: as for ``give_up_us``.
+        attempts_made: attempts so far.
+        fraction: uniform in [0, 1).
+        tried_for_us: the time since the first attempt. No wait but the first is longer than this,
+            so a delivery that an outage held up is retried within as long again as the outage
+            lasted. The waits of a webhook, which its spec sets, double without this limit.
+        after_us: the wait that the receiver asked for, as a minimum.
+    """
+    action, rule = firing.action.target, UNCOUNTED
+    if isinstance(action, actions.WebhookAction):
+        rule = action.retry
+    if attempts_made >= rule.max_attempts:
+        return None
+    first_us = rule.initial_backoff_us
+    ceiling_us = min(rule.max_backoff_us, first_us << min(max(attempts_made - 1, 0), 40))
+    if rule is UNCOUNTED:  # jitter makes many waits short: attempts say little about time
+        ceiling_us = min(ceiling_us, max(first_us, tried_for_us))
+    due_us = now_us + max(int(ceiling_us * fraction), LEAST_WAIT_US, after_us or 0)
+    return due_us if due_us < give_up_us(firing, policy_deadline_us) else None
 
 
 def seconds_left(firing: Firing, clock: clocks.Clock) -> float:

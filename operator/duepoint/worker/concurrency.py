@@ -22,14 +22,14 @@ from duepoint.delayqueue.messages import Settlement
 from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
-from duepoint.runs import outcome as outcomes
-from duepoint.runs.outcome import Retry
 from duepoint.runs.run import ENDED, RunEvent, RunState, Together
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import jobtarget, target
+from duepoint.targets import outcome as outcomes
 from duepoint.targets.jobtarget import JobState
+from duepoint.targets.outcome import Retry
 from duepoint.worker import endings
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler

@@ -16,13 +16,14 @@ import msgspec
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.messages import Settlement
-from duepoint.runs import outcome as outcomes
+from duepoint.kube import errors as kube_errors
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.targets import outcome as outcomes
 from duepoint.targets import target as targets
 from duepoint.worker import runlimits
 from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt
@@ -276,7 +277,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
     if delivered.job_name and (
         delivered.may_come_again
         or tried.had_owner
-        or outcomes.may_still_come(tried.attempt.record.unanswered_us, tried.now_us)
+        or tried.now_us < tried.attempt.record.unanswered_us + kube_errors.LATE_US
     ):  # the API server may carry out a request for this Job once more
         event = msgspec.structs.replace(event, may_come_again=True)
     return _end(tried, event)
@@ -284,16 +285,14 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
 
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
-    limits = targets.retry_limits(tried.firing, tried.attempt.deadline_us)
-    if not wanted.counted:  # what never began is no attempt, even if only one is allowed
-        limits = dataclasses.replace(limits, max_attempts=limits.max_attempts + 1)
-    due_us = outcomes.next_try(
-        limits,
-        attempts_made=max(made, 1),
+    due_us = targets.next_try(
+        tried.firing,
+        tried.attempt.deadline_us,
+        attempts_made=made,  # what never began is no attempt, even if only one is allowed
         now_us=tried.now_us,
         # A retry that waits for its turn has had its backoff, or never needed one: no jitter.
         fraction=tried.fraction if wanted.counted or wanted.after_us is None else 0.0,
-        tried_for_us=_tried_for_us(tried),
+        tried_for_us=tried.now_us - (tried.attempt.first_try_us or tried.started_us),
         after_us=wanted.after_us,
     )
     if due_us is None:
@@ -301,13 +300,6 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     events = _news_of_retry(tried, wanted, due_us=due_us)
     return _end(tried, *events, retry=retry)
-
-
-def _tried_for_us(tried: Tried) -> int | None:
-    """Return the time since the first try; None for a webhook, whose ``retry`` sets its waits."""
-    if isinstance(tried.firing.action.target, actions.WebhookAction):
-        return None
-    return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
 
 
 def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tuple[RunEvent, ...]:
@@ -319,7 +311,7 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tupl
     status = wanted.http_status
     if wanted.started and not tried.is_job:
         state = RunState.RUNNING
-        message = f"{wanted.message}; next try at {run.instant_text(due_us)}"
+        message = f"{wanted.message}; next try at {targets.instant_text(due_us)}"
         return (_event(tried, state, wanted.reason, message, http_status=status),)
     has_started = _has_started(tried)
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:

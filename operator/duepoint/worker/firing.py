@@ -27,11 +27,11 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import jobtarget
+from duepoint.targets import outcome as outcomes
 from duepoint.targets import target as targets
 from duepoint.worker import (
     concurrency,
@@ -349,7 +349,7 @@ class Firer:
             firing = self._firing(settler, attempt, _STAND_IN)
             return firing, _unreadable(action, attempt, now_us)
         firing = self._firing(settler, attempt, action)
-        give_up_us = targets.retry_limits(firing, attempt.deadline_us).give_up_us
+        give_up_us = targets.give_up_us(firing, attempt.deadline_us)
         if attempt.is_retry and now_us >= give_up_us:
             return firing, _too_late(attempt)
         if wait_seconds:

@@ -18,10 +18,10 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
-from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.targets import target as targets
 from duepoint.worker import endings, results
 from duepoint.worker.plan import Attempt, Batch

@@ -19,10 +19,10 @@ from duepoint import telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue.messages import Settlement
 from duepoint.kube import times
-from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
+from duepoint.targets import outcome as outcomes
 from duepoint.targets import target as targets
 from duepoint.tracing import spans
 from duepoint.worker import endings

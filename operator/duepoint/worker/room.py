@@ -26,9 +26,9 @@ from duepoint import clock as clocks
 from duepoint import shares
 from duepoint.delayqueue import messages, sharding
 from duepoint.kube import transport
-from duepoint.runs import outcome
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from duepoint.targets import places as receiverplaces
 from duepoint.worker.plan import ActionUnreadable, Attempt, Outline
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies
+from duepoint.targets import outcome as outcomes
 
 if TYPE_CHECKING:  # `duepoint simulate` decides without a server and does not load its library
     from duepoint.delayqueue.delayqueue import DelayQueue

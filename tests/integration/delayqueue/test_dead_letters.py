@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from duepoint import cli
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import deadletters, keys, messages
-from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.worker import firing
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget

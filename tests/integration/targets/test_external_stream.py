@@ -7,10 +7,9 @@ import contextlib
 
 import pytest
 
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import memory
+from duepoint.targets import memory, outcome
 from tests.support import (
     builders,
     firings,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import memory
+from duepoint.targets import memory, outcome
 from tests.support import builders, firings, kafkabroker, listeners, othertargets, proxy, vaults
 from tests.support.kafkabroker import kafka as broker
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from duepoint import tlsrules
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from tests.support import certificates, firings, receiver, webhooktargets
 
 OK = b"HTTP/1.1 200 OK\r\n"

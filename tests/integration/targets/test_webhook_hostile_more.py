@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from tests.support import firings, receiver, webhooktargets
 
 FAILED = b"HTTP/1.1 500 No\r\n"

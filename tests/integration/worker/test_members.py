@@ -11,11 +11,11 @@ import pytest
 
 from duepoint import services
 from duepoint.delayqueue.members import values
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setrecord, setspec
+from duepoint.targets import outcome as outcomes
 from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, firing
 from tests.fakes.nojobs import no_jobs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.runs import watermark
-from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark, newest
+from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark
 from tests.unit.runs.test_summary import S
 
 
@@ -24,15 +24,12 @@ def test_a_range_that_was_missed_ends_all_of_it_and_nothing_else():
 def test_what_was_put_off_is_overdue_after_a_minute():
     slots = open_at(100, reason="Forbidden")
     assert watermark.overdue(slots, 160 * S - 1) is None
-    assert watermark.next_overdue_us(slots, 160 * S - 1) == 160 * S
     assert watermark.overdue(slots, 160 * S) == slots[0]
-    assert watermark.next_overdue_us(slots, 160 * S) is None
 
 
 def test_what_has_started_is_not_called_overdue_whatever_it_waits_for():
     slots = open_at(100, reason="ConnectionRefused", started=True)
     assert watermark.overdue(slots, 10_000 * S) is None
-    assert watermark.next_overdue_us(slots, 0) is None
 
 
 # -- what a status lists ------------------------------------------------------------------------
@@ -60,12 +57,3 @@ def test_the_watermark_stays_below_those_that_cannot_be_listed():
 def test_what_an_edit_of_the_timing_has_ended_is_not_listed_unless_it_has_started():
     slots = (a_slot(100, superseded=True), a_slot(200, started=True, superseded=True))
     assert watermark.settled(slots, 300 * S).open_us == (200 * S,)
-
-
-def test_the_newer_of_status_and_memory_has_the_larger_watermark():
-    older, newer = Watermark(100 * S, (50 * S,)), Watermark(200 * S, (150 * S,))
-    assert newest(older, newer) is newer
-    assert newest(newer, older) is newer
-    assert newest(older, None) is older
-    counted = Watermark(200 * S)
-    assert newest(newer, counted) is counted  # statuses are written from memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import errors
-from duepoint.runs import outcome
+from duepoint.targets import outcome
 from tests.support import builders, firings, webhooktargets
 
 REFUSED = [

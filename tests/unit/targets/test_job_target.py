@@ -7,10 +7,9 @@ import pytest
 
 from duepoint import clock
 from duepoint.kube import errors
-from duepoint.runs import outcome
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import jobtarget
+from duepoint.targets import jobtarget, outcome
 from tests.fakes import fakekubernetes
 from tests.support import firings
 

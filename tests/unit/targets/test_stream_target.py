@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from duepoint import clock
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.stream import target as streamtarget
 from tests.support import builders, firings
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
 from tests.support import firings
@@ -30,23 +31,42 @@ def test_an_attempt_has_a_limit_of_its_own(action, seconds):
     assert action.limit_seconds == seconds
 
 
-def limits(action, *, deadline_us=None):
-    firing = firings.a_firing(action, due_us=firings.SLOT_US + 5)
-    return target.retry_limits(firing, deadline_us)
+def next_try(action, attempts_made=1, *, now_us=0, fraction=0.5, tried_for_us=0, deadline_us=None):
+    return target.next_try(
+        firings.a_firing(action, due_us=5),
+        deadline_us,
+        attempts_made=attempts_made,
+        now_us=now_us,
+        fraction=fraction,
+        tried_for_us=tried_for_us,
+    )
 
 
 def test_a_webhooks_retries_are_its_specs_counted_from_the_due():
-    rule = actions.RetryRule(
-        max_attempts=3, initial_backoff_us=1, max_backoff_us=2, max_age_us=HOUR_US
-    )
-    assert limits(firings.a_webhook(retry=rule)) == outcome.RetryLimits(
-        first_us=1, most_us=2, max_attempts=3, give_up_us=firings.SLOT_US + 5 + HOUR_US
-    )
+    rule = actions.RetryRule(max_attempts=3, max_age_us=HOUR_US)
+    webhook = firings.a_webhook(retry=rule)
+    assert next_try(webhook, 2, now_us=HOUR_US // 2) is not None
+    assert next_try(webhook, 3) is None
+    assert next_try(webhook, now_us=HOUR_US, deadline_us=77) is None
 
 
 @pytest.mark.parametrize("action", [firings.a_job(), firings.a_stream()], ids=["job", "stream"])
 def test_jobs_and_entries_are_tried_for_a_day_or_until_their_deadline(action):
-    assert limits(action).give_up_us == firings.SLOT_US + 5 + 24 * HOUR_US
-    assert limits(action, deadline_us=77).give_up_us == 77
-    assert limits(action).first_us == 1_000_000
-    assert limits(action).most_us == 60_000_000
+    assert next_try(action, 1_000, now_us=23 * HOUR_US) is not None
+    assert next_try(action, now_us=24 * HOUR_US) is None
+    assert next_try(action, now_us=77, deadline_us=77) is None
+
+
+@given(st.integers(1, 19), st.floats(0, 0.999999))
+def test_a_wait_is_within_its_ceiling(attempts, fraction):
+    rule = actions.RetryRule()
+    due_us = next_try(firings.a_webhook(retry=rule), attempts, fraction=fraction)
+    ceiling_us = min(rule.max_backoff_us, rule.initial_backoff_us * 2 ** (attempts - 1))
+    assert target.LEAST_WAIT_US <= due_us <= ceiling_us
+
+
+@given(st.integers(1, 1_000), st.integers(0, 100_000_000), st.floats(0, 0.999999))
+def test_an_entry_waits_no_longer_than_it_has_been_tried(attempts, tried_for_us, fraction):
+    stream = firings.a_stream()
+    due_us = next_try(stream, attempts, tried_for_us=tried_for_us, fraction=fraction)
+    assert due_us <= min(max(1_000_000, tried_for_us), 60_000_000)

@@ -6,10 +6,10 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.worker import claimer
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from tests.support.jobworkplace import DOWN, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 

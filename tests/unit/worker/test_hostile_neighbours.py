@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from duepoint import shares
-from duepoint.runs import outcome
 from duepoint.schedules import actions
+from duepoint.targets import outcome
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.targets import target
 from duepoint.tracing import spans
 from duepoint.worker.results import AttemptTraces

@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from duepoint import telemetry
-from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
 

@@ -19,14 +19,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from duepoint.controller.jobs.jobstate import OwnedJob
-from duepoint.runs import outcome
+from duepoint.kube import errors
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.rule import Policy
 
 #: A worker may go on this long with a claim that was lost.
 _CLAIM_US = 60_000_000
 #: A deleted Job is remembered this long: twice as long as a request may be late.
-_REMEMBERED_US = 2 * outcome.LATE_US
+_REMEMBERED_US = 2 * errors.LATE_US
 
 _Name = tuple[str, str]
 
@@ -57,7 +57,7 @@ class LateRequests:
         name, at_us = (started.namespace, started.job_name), started.at_us
         _, until_us = self._reported.pop(name, (0, 0))
         if started.may_come_again or until_us:
-            until_us = at_us + outcome.LATE_US
+            until_us = at_us + errors.LATE_US
         self._reported[name] = at_us, until_us
         _forget(self._reported, at_us)
 
@@ -67,10 +67,10 @@ class LateRequests:
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Return until when the Job must stay; an instant in the past if it may be deleted."""
-        unreported = 0, job.created_us + outcome.LATE_US
+        unreported = 0, job.created_us + errors.LATE_US
         _, until_us = self._reported.get((job.namespace, job.name), unreported)
         if 0 < job.slot_us <= self._lost_us:
-            until_us = max(until_us, self._lost_us + _CLAIM_US + outcome.LATE_US)
+            until_us = max(until_us, self._lost_us + _CLAIM_US + errors.LATE_US)
         return until_us
 
     def record_gone(self, schedule_uid: str, job_name: str, uid: str, now_us: int) -> None:

@@ -35,7 +35,6 @@ from duepoint.delayqueue.messages import Armed
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import newest
 from duepoint.schedules import actions, points, slots, spec
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -325,7 +324,8 @@ class Reconciler:
         known = self._term.services.states.get(seen.uid)
         if known is None or known.summary is None or not known.settled().through_us:
             return written
-        settled = newest(written.settled, known.settled())
+        # The watermark never falls, so the larger one is newer, and its open slots with it.
+        settled = max(known.settled(), written.settled, key=lambda one: one.through_us)
         return msgspec.structs.replace(
             written,
             started=max(written.started, known.runs().counts.regular),

@@ -64,7 +64,7 @@ def put_off(state: ScheduleState, event: RunEvent) -> None:
     A chain hands its slots over in order, so the watermark may rise to the newest of them.
     """
     _open(state, event)
-    state.summary = summaries.put_off(state.runs(), event)
+    state.summary = summaries.fold(state.runs(), event)
     state.settle(max((event.slot_us, *event.more_us)), state.open)
 
 

@@ -18,7 +18,7 @@ from duepoint.controller.status import texts
 from duepoint.controller.status.texts import ActiveSlots, Reference, instant_us
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import REGULAR, Note
-from duepoint.runs.watermark import NOTHING, Watermark
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 from duepoint.schedules.diagnosis import Row, Shown
@@ -77,12 +77,11 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
     def watermark(self) -> Watermark:
         """The slots that have ended."""
         slots = self.open_slots or OpenSlots()
-        settled = Watermark(
+        return Watermark(
             through_us=instant_us(self.settled_through),
             started_us=texts.parse_slots(slots.started),
             waiting_us=texts.parse_slots(slots.waiting),
         )
-        return settled if settled.through_us else NOTHING
 
     @property
     def answered_generation(self) -> int:

@@ -26,7 +26,7 @@ from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import ENDED, RunEvent, RunState
-from duepoint.runs.watermark import NOTHING, OpenSlots, Watermark
+from duepoint.runs.watermark import OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.diagnosis import Shown
@@ -91,7 +91,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
     recorded: summaries.Summary | None = None
-    began: Watermark = NOTHING
+    began: Watermark = Watermark()
     open: OpenSlots = ()
     check: RunEvent | None = None
     refusals: int = 0
@@ -191,7 +191,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     def is_running(self, event: RunEvent) -> bool:
         """Whether the run of the event is active, as far as we know."""
-        return self._state_of(event) is RunState.RUNNING
+        return summaries.state_of(self.runs(), event) is RunState.RUNNING
 
     def running_jobs(self) -> list[tuple[tuple[int, str], str]]:
         """Return the active runs that have Jobs: slot and who wanted it, and the Job's name."""
@@ -201,11 +201,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     def has_run(self, event: RunEvent) -> bool:
         """Whether the end of the event's run is remembered."""
-        return self._state_of(event) in ENDED
-
-    def _state_of(self, event: RunEvent) -> RunState | None:
-        wanted_by = event.job_name or event.run_uid
-        return summaries.state_of(self.runs(), event.slot_us, event.trigger, wanted_by)
+        return summaries.state_of(self.runs(), event) in ENDED
 
 
 class ScheduleStates(dict[str, ScheduleState]):
@@ -265,7 +261,7 @@ def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
     """Continue from the newest of these ledger records, if the status does not show it yet."""
     written = state.runs()
     for record in map(summaries.unpack, texts):
-        if summaries.newest(state.runs(), record) is record:
+        if record.order >= state.runs().order:
             settled = Watermark(record.settled_us, record.started_us, record.waiting_us)
             state.summary = state.recorded = record
             state.open = watermark.open_slots(settled)
@@ -414,7 +410,7 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
     If no event comes (a slot waits for others, or its receiver is away), nextScheduleTime would
     stay in the past. An event mostly comes within moments, or after a burst: hence the grace.
     """
-    changes = [watermark.next_overdue_us(state.open, now_us) or 0]
+    changes = [slot.due_us + watermark.OVERDUE_US for slot in state.open if slot.may_be_late]
     if state.open:
         changes.append(now_us + _OPEN_US)
     if state.definition is not None:

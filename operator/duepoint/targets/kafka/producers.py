@@ -20,8 +20,8 @@ from aiokafka import errors as kafka_errors
 
 from duepoint import shares
 from duepoint.net import dialling
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import servers
 

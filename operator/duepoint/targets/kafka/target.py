@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from duepoint import clock as clocks
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import target as streamtarget
 

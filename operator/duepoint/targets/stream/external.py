@@ -25,9 +25,8 @@ import hiredis
 
 from duepoint import redisurl, shares
 from duepoint.net import dialling
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.secretaccess import references, servers
 
 KEYS = ("url", "username", "password")

@@ -16,10 +16,9 @@ from typing import cast
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.stream import external
 
 

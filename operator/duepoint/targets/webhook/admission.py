@@ -33,11 +33,10 @@ from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import circuits
 from duepoint.net import httpclient
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome, target
 from duepoint.targets import places as receiverplaces
-from duepoint.targets import target
 
 #: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32

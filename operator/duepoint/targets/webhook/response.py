@@ -16,10 +16,9 @@ import os
 import ssl
 
 from duepoint.net import dialling, httpclient, ownservers
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 
 #: The value of ``retryOn`` for every failure without a status.
 NETWORK = "network"

@@ -33,10 +33,9 @@ import prometheus_client
 from duepoint import clock as clocks
 from duepoint import shares, telemetry
 from duepoint.net import dialling, httpclient
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import endpoints, target
+from duepoint.targets import endpoints, outcome, target
 from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, request, response

@@ -8,9 +8,9 @@ import contextlib
 import pytest
 
 from duepoint.delayqueue import sharding
-from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome as outcomes
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs

@@ -7,8 +7,8 @@ import time
 
 from duepoint import clock, errors
 from duepoint.delayqueue import circuits
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from duepoint.targets.webhook import admission
 from tests.support import firings, receiver, virtualqueue, webhooktargets
 

@@ -12,11 +12,10 @@ import pytest
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets
 from duepoint.model import webhook as model
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory as memories
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials
 from tests.fakes import fakeclock, fakekubernetes

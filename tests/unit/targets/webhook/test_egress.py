@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from duepoint.net import egressrules, ownservers
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from tests.support import firings, receiver, webhooktargets
 
 FORBIDDEN_LITERALS = [

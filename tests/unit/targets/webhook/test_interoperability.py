@@ -12,7 +12,7 @@ from cloudevents.core.bindings import http
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from duepoint.model import webhook as model
-from duepoint.runs import outcome
+from duepoint.targets import outcome
 from tests.support import builders, firings, receiver, vaults, webhooktargets
 
 OLD = "whsec_" + base64.b64encode(bytes(range(24))).decode()

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from duepoint.net import httpclient
-from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from tests.support import firings, receiver, webhooktargets
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n"

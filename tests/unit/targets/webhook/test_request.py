@@ -10,9 +10,9 @@ import pytest
 import duepoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import services
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import outcome
 from duepoint.targets.target import webhook_id
 from tests.support import builders, firings, receiver, webhooktargets
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from duepoint.net import httpclient
-from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import outcome, target
 from duepoint.targets.webhook import response
 from tests.support import firings
 
