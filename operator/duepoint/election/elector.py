@@ -16,8 +16,9 @@ process's own monotonic clock, never by comparing a time that another machine wr
 - *Compare and swap.* Each write carries the version it was made from. A conflict proves nothing:
   our own earlier write may have been accepted and its answer lost. So we read again, and only a
   foreign holder means that the Lease is lost.
-- *Every error is a failed renewal*: a refusal, an exception of any class, a call that hangs and
-  ignores its cancellation. The elector retries every ``retry`` until the trust window closes.
+- *Every error is a failed renewal*: a refusal, an exception of any class, a call that hangs. The
+  elector retries every ``retry`` until the trust window closes. A call that ignored its
+  cancellation would be ended with its process, by the watchdog.
 - *Release.* When a term ends while we hold the Lease, we empty its holder and annotate that this
   was intended; a standby takes it at its next read. A Lease that is gone, or has no holder and
   no such annotation, was edited while another replica may still trust in it: a candidate that has
@@ -155,7 +156,6 @@ class Elector:
         self._on_change = on_change or (lambda _leading, _epoch: None)
         self._random = rng or random.Random()  # noqa: S311 - jitter
         self._seen = _Observation()
-        self._abandoned: set[asyncio.Future[Any]] = set()
 
     async def run(self, work: Work) -> None:
         """Lead whenever possible, until cancelled; then stop the work and release the Lease.
@@ -343,33 +343,20 @@ class Elector:
     async def _call(
         self, ask: Callable[[], Awaitable[ResultT]], seconds: float
     ) -> _Answer[ResultT] | None:
-        """Return the answer of a call; None if it raised or did not end in time.
-
-        Not ``asyncio.timeout``: that would wait for a call that ignores its cancellation.
-        """
+        """Return the answer of a call; None if it raised or did not end in time."""
         limit = min(self._timing.call, seconds)
-        call = asyncio.ensure_future(_asked(ask))
         try:
-            ended = await self._ends_within(call, limit)
-        finally:
-            if not call.done():
-                call.cancel()
-                self._abandoned.add(call)
-                call.add_done_callback(self._forget)
-        if not ended:
+            async with asyncio.timeout(limit):
+                return _Answer(await ask())
+        except TimeoutError:
             _log.warning("no answer about the Lease", seconds=limit)
-            return None
-        if call.cancelled():
-            return None
-        if (error := call.exception()) is not None:
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            _log.warning("a call about the Lease was cancelled")  # as by a connection that closes
+        except Exception as error:  # noqa: BLE001 - every error is a failed renewal
             _log.warning("the Lease cannot be reached", error=errors.quoted(str(error)))
-            return None
-        return _Answer(call.result())
-
-    def _forget(self, call: asyncio.Future[Any]) -> None:
-        self._abandoned.discard(call)
-        if not call.cancelled():
-            call.exception()  # retrieved, or asyncio logs that it never was
+        return None
 
     async def _ends_within(self, task: asyncio.Future[Any], seconds: float) -> bool:
         timer = asyncio.ensure_future(self._clock.sleep(max(0.0, seconds)))
@@ -381,10 +368,6 @@ class Elector:
 
     def _pauses(self) -> Iterator[float]:
         return services.backoff(first_seconds=self._timing.retry, most_seconds=_MOST_PAUSE_SECONDS)
-
-
-async def _asked(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    return await ask()
 
 
 def _epoch_of(lease: leases.Lease | None) -> int:

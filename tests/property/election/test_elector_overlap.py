@@ -16,7 +16,7 @@ HOUR = 3600.0
 #: Clocks of good machines differ by far less.
 MOST_DRIFT = 0.02
 #: Nothing that a replica asks for is done: it must notice by itself that it is over.
-CUT_OFF = [Fault.REFUSED, Fault.HANGS, Fault.HANGS_STUBBORNLY]
+CUT_OFF = [Fault.REFUSED, Fault.HANGS]
 
 
 class World:

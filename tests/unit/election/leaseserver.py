@@ -19,7 +19,6 @@ class Fault(Enum):
     REFUSED = "refused before it was done"
     ANSWER_LOST = "done, and the answer lost"
     HANGS = "never answered"
-    HANGS_STUBBORNLY = "never answered, and deaf to cancellation"
     DONE_LATE = "done long after the caller gave up"
 
 
@@ -81,8 +80,6 @@ class Connection:
             raise self.error()
         if fault is Fault.HANGS:
             await asyncio.Event().wait()
-        if fault is Fault.HANGS_STUBBORNLY:
-            await self._ignore_cancellation()
         if fault is Fault.DONE_LATE:
             self._do_late(do)
             await asyncio.Event().wait()
@@ -94,14 +91,6 @@ class Connection:
 
     async def _travel(self) -> None:
         await asyncio.sleep(self._random.uniform(0, 1.5) if self._random else 0.01)
-
-    async def _ignore_cancellation(self) -> None:
-        deadline = asyncio.get_running_loop().time() + 40
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                await asyncio.sleep(40)
-            except asyncio.CancelledError:
-                continue
 
     def _do_late(self, do: Callable[[], object]) -> None:
         async def later() -> None:
