@@ -10,17 +10,18 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
-from duepoint.kube import port
+from duepoint.kube import port, schedules
 from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class TermContext:
 
     @functools.cached_property
     def allowance(self) -> Allowance:
-        """The rate limit that the status writers, one for each kind of object, share."""
+        """The rate limit of all status writes, of every kind of object."""
         return Allowance(self.writes_per_second, self.clock.monotonic())
 
     async def take_write(self, changed_at: float | None = None) -> None:
@@ -106,6 +107,18 @@ class TermContext:
             if not wait:
                 return
             await self.clock.sleep(wait)
+
+    async def write_status(
+        self, target: schedules.StatusTarget, fields: Mapping[str, Any]
+    ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
+        """Replace the status of an object; log a refusal. Raises ApiError."""
+        await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
+        answer = await schedules.write_status(self.api, target, fields)
+        await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
+        if isinstance(answer, schedules.StatusRefused):
+            place = {"namespace": target.namespace, "name": target.name, "resource": target.plural}
+            telemetry.logger.warning("status refused", error=answer.message, **place)
+        return answer
 
     async def repeat(
         self,

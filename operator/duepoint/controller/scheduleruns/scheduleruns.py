@@ -34,7 +34,6 @@ from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import progress, runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
-from duepoint.controller.status import writer
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
@@ -448,7 +447,7 @@ class ScheduleRuns:
             target = schedules.StatusTarget(
                 namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.RUN_PLURAL
             )
-            answer = await writer.write(self._term, target, fields)
+            answer = await self._term.write_status(target, fields)
             if isinstance(answer, schedules.StatusRefused):
                 await self._adopt_published(run)
                 return AGAIN

@@ -33,7 +33,6 @@ from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setreconcile import SetReconciler, without_spec
 from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
-from duepoint.controller.status import writer
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
@@ -372,7 +371,7 @@ class ScheduleSets:
         )
         await self._term.take_write()
         state.written_at = self._term.clock.monotonic()
-        if isinstance(await writer.write(self._term, target, fields), schedules.StatusWritten):
+        if isinstance(await self._term.write_status(target, fields), schedules.StatusWritten):
             state.published = fields
 
     async def _report_trouble(self, uid: str, trouble: Exception) -> None:

@@ -3,8 +3,13 @@
 It receives reports of the reconciler, run events, observed objects and Jobs. It applies each to the
 state of its Schedule at once, and then queues a status write, records Kubernetes Events for users,
 and calls other services. A change by an edit is written at once; a change by runs within two
-seconds of the first one, and at most every two seconds for each object. ``writer`` orders the
-writes. Only the reporter changes a ``ScheduleState``.
+seconds of the first one, and at most every two seconds for each object. Only the reporter changes
+a ``ScheduleState``.
+
+A status is rendered just before it is written, so it is always the newest; one that has not changed
+is not written. A write that failed is retried without a read, which is harmless. A write that found
+another object under the name is dropped. A write that was refused comes from a leader that is
+behind, or does not match the schema; it is retried.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -22,9 +26,10 @@ from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state
 from duepoint.controller.status.state import ScheduleState, ScheduleStates
-from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
+from duepoint.controller.workqueue import AGAIN, WorkQueue
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
@@ -32,6 +37,10 @@ from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
+#: The longest time that a status lags behind the runs of its Schedule in a calm cluster.
+_STALENESS_SECONDS = 2.0
+_PARALLEL_WRITES = 8
+_MOST_RETRY_SECONDS = 60.0
 #: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
 _START_SECONDS = 1.8
 #: When the status of a slot that waits without trouble is written.
@@ -57,15 +66,20 @@ class Reporter:
         self._records = records
         self._term = term
         self._mark = published.mark(term.installation)
-        self._writer = StatusWriter(term, source=self, part="status")
-        #: The summary that each status in flight was rendered from.
-        self._rendered: dict[str, summaries.Summary] = {}
+        #: The statuses to write, by the uid of their object; urgent ones and others take turns.
+        self._writes: WorkQueue[str] = WorkQueue(
+            term.clock,
+            "status not written",
+            lane=lambda uid: str(uid in states and states[uid].is_urgent),
+            ends=(),
+            most_seconds=_MOST_RETRY_SECONDS,
+        )
 
     async def run(self) -> None:
         """Write until cancelled."""
         telemetry.before_scrape.add(self._count_failing)
         try:
-            await self._writer.run()
+            await self._writes.run(self._publish, _PARALLEL_WRITES)
         finally:
             telemetry.before_scrape.discard(self._count_failing)
             telemetry.schedules_failing.clear()
@@ -91,10 +105,10 @@ class Reporter:
             self.states[seen.uid] = schedule
             if (records := self._records.get(seen.uid)) is not None:
                 state.adopt_records(schedule, records)
-                self._changed_soon(seen.uid)
+                self._changed_soon(schedule)
             due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
             if due_us is not None:
-                self._writer.check_in(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
+                self._check_in(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
@@ -102,7 +116,7 @@ class Reporter:
         if self._mark in seen.status or not published.read(seen.status).managed_by:
             schedule.is_overwritten = not schedule.is_published(seen.status)
             if schedule.is_overwritten:
-                self._writer.check_in(seen.uid, self._writer.rest(seen.uid))
+                self._check_in(seen.uid, self._rest(schedule))
         else:
             self._term.services.others.found(seen, self._term.record)
 
@@ -122,7 +136,8 @@ class Reporter:
         report = statusconditions.as_checked(schedule.report, schedule.check)
         if is_new:
             self._record_all(changes.of_report(schedule.object, report))
-        self._writer.changed(schedule.uid, urgent=True)
+        schedule.is_urgent = True
+        self._changed(schedule, 0.0)
         check = schedule.check if schedule.report.awaits_check else None
         is_of_this = check is not None and check.generation >= schedule.generation
         if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
@@ -142,9 +157,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """Drop the state of an object that is gone."""
         self.states.pop(uid, None)
-        self._rendered.pop(uid, None)
         self._term.services.outcomes.shown(uid)
-        self._writer.forget(uid)
 
     # -- events of runs --------------------------------------------------------------------------
 
@@ -184,7 +197,7 @@ class Reporter:
     def _fold(
         self, schedule: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False
     ) -> None:
-        uid, before = event.uid, schedule.runs()
+        before = schedule.runs()
         folding.fold(schedule, event, by_queue=by_queue, is_lost=is_lost)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
@@ -194,9 +207,9 @@ class Reporter:
             message = statusconditions.REFUSED + event.message
             self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
         if event.state is not RunState.RUNNING:
-            self._changed_by_run(uid)
+            self._changed_by_run(schedule)
             return
-        self._changed_soon(uid)
+        self._changed_soon(schedule)
         if event.job_name:
             self._term.services.jobs.run_started(event)
 
@@ -205,9 +218,9 @@ class Reporter:
         folding.put_off(schedule, event)
         after = schedule.runs()
         if event.reason:
-            self._changed_soon(uid)
+            self._changed_soon(schedule)
         else:  # mostly the slot ends sooner, and one write shows its end
-            self._writer.check_in(uid, _WAITING_SECONDS)
+            self._check_in(uid, _WAITING_SECONDS)
         if event.reason == Reason.FORBIDDEN:
             self._term.services.jobs.sync.request(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):
@@ -251,7 +264,7 @@ class Reporter:
         schedule.refused_pods = message
         if job is not None:
             self._term.record(changes.of_refused_pods(schedule.object, job, message))
-        self._changed_soon(uid)
+        self._changed_soon(schedule)
 
     # -- what the queue shows --------------------------------------------------------------------
 
@@ -276,59 +289,97 @@ class Reporter:
         """Record that every slot up to here has ended, except the known open ones."""
         if (schedule := self.states.get(uid)) is not None:
             schedule.settle(through_us, schedule.open)
-            self._changed_by_run(uid)
+            self._changed_by_run(schedule)
 
-    # -- statuses (``writer.StatusSource``) ------------------------------------------------------
+    # -- statuses --------------------------------------------------------------------------------
 
-    async def render(self, uid: str) -> Rendered | None:
-        await self.states.definition(uid)
-        schedule = self.states.get(uid)
-        if schedule is None:
+    async def _publish(self, uid: str) -> float | None:
+        """Write one status in its turn; return seconds until the next look, None = no look."""
+        # With 100,000 objects, a write costs the API server as much time as a page of their list.
+        await self._term.services.resync.listed.wait()
+        if (schedule := self.states.get(uid)) is None:
             return None
+        await self._term.take_write(schedule.changed_at)
+        changed_at, is_urgent = schedule.changed_at, schedule.is_urgent
+        schedule.changed_at, schedule.is_urgent = None, False
+        try:
+            is_refused = await self._write(schedule)
+        except Exception as trouble:
+            schedule.changed_at = changed_at
+            schedule.is_urgent = schedule.is_urgent or is_urgent
+            self._note(trouble)
+            raise
+        if is_refused:
+            schedule.changed_at = changed_at
+            return AGAIN
+        if changed_at is not None:
+            staleness = self._term.clock.monotonic() - changed_at
+            telemetry.status_staleness_seconds.observe(staleness)
+        now_us = self._term.clock.now_us()
+        change_us = now_us if schedule.is_overwritten else state.next_change_us(schedule, now_us)
+        return None if change_us is None else max((change_us - now_us) / 1e6, self._rest(schedule))
+
+    async def _write(self, schedule: ScheduleState) -> bool:
+        """Render the status, and write it if it has changed; return whether that was refused."""
+        uid = schedule.uid
+        await self.states.definition(uid)
         with contextlib.suppress(errors.TryLater):  # without Redis, render what was read before
             await self._read_queue(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
         self._term.services.outcomes.require(uid)
-        fields = render.status_at(schedule, now_us)
-        self._rendered[uid] = schedule.runs()
-        if fields == schedule.last() and not schedule.is_overwritten:
-            self._show(uid)
-            return None
-        named = schedules.StatusTarget(namespace=schedule.namespace, name=schedule.name, uid=uid)
-        return named, msgspec.to_builtins(fields)
-
-    def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        if (schedule := self.states.get(uid)) is not None:
+        runs, fields = schedule.runs(), render.status_at(schedule, now_us)
+        if fields != schedule.last() or schedule.is_overwritten:
+            target = schedules.StatusTarget(
+                namespace=schedule.namespace, name=schedule.name, uid=uid
+            )
+            answer = await self._term.write_status(target, msgspec.to_builtins(fields))
+            self._term.health.well("status")
+            if not isinstance(answer, schedules.StatusWritten):
+                return isinstance(answer, schedules.StatusRefused)
+            schedule.written_at = self._term.clock.monotonic()
             schedule.published = msgspec.json.encode(fields)
             schedule.is_overwritten = False
-            schedule.version = max(schedule.version, version)
-            self._show(uid)
-        self._term.services.jobs.sync.request(uid)
-
-    def _show(self, uid: str) -> None:
-        """Release the ledger's record if the published status shows all of it."""
-        schedule = self.states.get(uid)
-        is_newest = schedule is not None and self._rendered.pop(uid, None) is schedule.summary
-        # No status shows that a Job is being replaced.
-        if schedule is not None and is_newest and not schedule.runs().replacing:
+            schedule.version = max(schedule.version, answer.version)
+            self._term.services.jobs.sync.request(uid)
+        # The status shows all of the ledger's record, except that a Job is being replaced.
+        if runs is schedule.summary and not runs.replacing:
             self._term.services.outcomes.shown(uid)
+        return False
 
-    def next_change_in(self, uid: str) -> float | None:
-        schedule, now_us = self.states.get(uid), self._term.clock.now_us()
-        if schedule is None:
-            return None
-        change_us = now_us if schedule.is_overwritten else state.next_change_us(schedule, now_us)
-        return None if change_us is None else (change_us - now_us) / 1e6
+    def _note(self, trouble: Exception) -> None:
+        """Report that the API server takes no statuses; pause if it asks for that."""
+        if not isinstance(trouble, kube_errors.ApiError):
+            return
+        if isinstance(trouble, kube_errors.Throttled):
+            self._writes.pause(trouble.retry_after_seconds or 1.0)
+        if self._term.health.unwell("status", str(trouble)):
+            telemetry.logger.warning("statuses cannot be written", error=str(trouble))
+
+    def _check_in(self, uid: str, seconds: float) -> None:
+        """Check in ``seconds`` whether the status has changed by itself."""
+        self._writes.put(uid, uid, after=seconds)
+
+    def _changed(self, schedule: ScheduleState, seconds: float) -> None:
+        """Queue a changed status, due in ``seconds``; an urgent one is due at once."""
+        if schedule.changed_at is None:
+            schedule.changed_at = self._term.clock.monotonic()
+        self._check_in(schedule.uid, 0.0 if schedule.is_urgent else seconds)
+
+    def _changed_by_run(self, schedule: ScheduleState) -> None:
+        self._changed(schedule, self._rest(schedule))
+
+    def _changed_soon(self, schedule: ScheduleState) -> None:
+        """Queue a write, a little later, because another change may follow at once."""
+        self._changed(schedule, max(_START_SECONDS, self._rest(schedule)))
+
+    def _rest(self, schedule: ScheduleState) -> float:
+        """Return the seconds until a change of runs may be written: two after the last write."""
+        return max(0.0, schedule.written_at + _STALENESS_SECONDS - self._term.clock.monotonic())
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def _changed_by_run(self, uid: str) -> None:
-        self._writer.changed(uid, self._writer.rest(uid))
-
-    def _changed_soon(self, uid: str) -> None:
-        """Queue a write, a little later, because another change may follow at once."""
-        self._writer.changed(uid, max(_START_SECONDS, self._writer.rest(uid)))
+    # -- helpers ---------------------------------------------------------------------------------
 
     def _record_all(self, recorded: Iterable[kube_events.Event]) -> None:
         for event in recorded:

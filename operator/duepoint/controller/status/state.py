@@ -74,6 +74,9 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         is_overwritten: whether another client has written another status.
         shows_failing: whether the published status has a Failing condition.
         may_show_running: whether the published status may list an active run.
+        changed_at: since when the status has changed, monotonic; None = the published one is true.
+        is_urgent: whether that change is written as soon as possible.
+        written_at: when the status was last written, monotonic.
         version: the newest resourceVersion that we have read or written; 0 = unknown.
         refused_pods: why one of its Jobs has no Pods; "" = all have some.
     """
@@ -100,6 +103,9 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     is_overwritten: bool = False
     shows_failing: bool = False
     may_show_running: bool = False
+    changed_at: float | None = None
+    is_urgent: bool = False
+    written_at: float = float("-inf")
     version: int = 0
     _compressed: bytes = zlib.compress(b"{}")
 
