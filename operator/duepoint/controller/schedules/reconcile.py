@@ -184,7 +184,9 @@ class Reconciler:
             armed = Armed.APPLIED  # a plan without an arming is stored already
             if made.arming is not None:
                 try:
-                    armed = (await self._store([(made, wanted)]))[0]
+                    (armed,) = await self._term.queue.writer.upsert(
+                        [(made.arming, wanted.blob)], self._term.epoch
+                    )
                 except errors.InvalidSpec as error:  # a due time that the queue cannot store
                     invalid = statusconditions.invalid(seen.generation, error)
                     return await self._refuse(task, invalid)
@@ -276,7 +278,10 @@ class Reconciler:
             if made is not None and made.arming is not None:
                 found.append((made, wanted, seen, status))
         try:
-            answers = await self._store([(made, wanted) for made, wanted, _, _ in found])
+            answers = await self._term.queue.writer.upsert(
+                [(made.arming, wanted.blob) for made, wanted, _, _ in found if made.arming],
+                self._term.epoch,
+            )
         except (errors.InvalidSpec, errors.QueueUnavailable):
             return frozenset()  # reconciling them one by one shows which one failed, and why
         done = set()
@@ -409,14 +414,6 @@ class Reconciler:
         if not isinstance(target, actions.JobAction) or is_accepted:
             return None
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
-
-    async def _store(
-        self, plans: Sequence[tuple[plan.ArmingPlan, spec.ScheduleSpec]]
-    ) -> list[Armed]:
-        """Store these plans, each of which has an arming; return the queue's answers."""
-        wanted = [(made.arming, one.blob) for made, one in plans if made.arming is not None]
-        answers = await self._term.queue.writer.upsert(wanted, self._term.epoch)
-        return list(answers)
 
     async def _remove_definition(self, seen: Observed) -> None:
         schedule_id = points.schedule_id(seen.uid, seen.namespace)

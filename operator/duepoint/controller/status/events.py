@@ -69,16 +69,10 @@ def of_event(
         yield changed(event.reason, event.message)
 
 
-def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:
-    """Yield an Event if a check of a generation's Secrets has a new result."""
-    if check.reason != Reason.SECRET_UNAVAILABLE:
-        return
-    if before is None or _found(before) != _found(check):
+def of_check(about: ObjectReference, check: RunEvent) -> Iterator[Event]:
+    """Yield an Event if a check of a generation's Secrets has found trouble."""
+    if check.reason == Reason.SECRET_UNAVAILABLE:
         yield _event(about, "Reconcile", check.reason, check.message)
-
-
-def _found(check: RunEvent) -> tuple[int, str, str]:
-    return check.generation, check.reason, check.message
 
 
 def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:

@@ -114,7 +114,7 @@ class Reporter:
             return
         schedule.version = seen.version
         if self._mark in seen.status or not published.read(seen.status).managed_by:
-            schedule.is_overwritten = not schedule.is_published(seen.status)
+            schedule.is_overwritten = published.read(seen.status) != schedule.last()
             if schedule.is_overwritten:
                 self._check_in(seen.uid, self._rest(schedule))
         else:
@@ -228,9 +228,9 @@ class Reporter:
 
     def _check(self, schedule: ScheduleState, check: RunEvent) -> None:
         """Apply a worker's check of the Secrets that a generation refers to."""
-        answered, before = schedule.answered, schedule.check
+        answered = schedule.answered
         if state.apply_check(schedule, check):
-            self._record_all(changes.of_check(schedule.object, check, before))
+            self._record_all(changes.of_check(schedule.object, check))
             self._reported(schedule, is_new=schedule.generation > answered)
 
     def _refuse(self, schedule: ScheduleState, reason: Reason, message: str) -> None:

@@ -135,10 +135,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """Return the published status, read-only."""
         return published.decompressed(self._compressed)
 
-    def is_published(self, status: bytes) -> bool:
-        """Whether a status equals the published one, although the API server reorders fields."""
-        return published.read(status) == self.last()
-
     def reported_conditions(self) -> tuple[Condition, ...]:
         """Return the conditions of the newest report, else of the published status."""
         if self.conditions is not None:
