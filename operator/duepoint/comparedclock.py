@@ -11,7 +11,7 @@ process continues with the right time, and reports that it is not ready, so that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from duepoint import errors, telemetry
 from duepoint.clock import MICROSECONDS_PER_SECOND, Clock
@@ -21,7 +21,7 @@ from duepoint.services import Health
 LIMIT_US = 2_000_000
 #: An answer that took longer is too imprecise for a comparison.
 _LONGEST_WAY_SECONDS = 2.0
-#: Longest wait for the API server's answer.
+#: Longest wait for an answer.
 _ASK_SECONDS = 5.0
 #: Time between comparisons, and the shorter one until the clock is found right.
 _COMPARE_SECONDS = 10.0
@@ -42,8 +42,6 @@ class ComparedClock:
     def __init__(self, own: Clock) -> None:
         self._own = own
         self.timer_step_seconds = float(getattr(own, "timer_step_seconds", 0.0))
-        #: This machine's clock minus Redis's; None until Redis's time was read.
-        self.skew_us: int | None = None
         self.use_own()
 
     def now_us(self) -> int:
@@ -95,18 +93,9 @@ class ClockWatch:
         health.expect(PART)
 
     async def run(self, redis_time: Callable[[], Awaitable[int]]) -> None:
-        """Compare until cancelled.
-
-        Args:
-            redis_time: returns Redis's time in microseconds; raises TryLater and WorldChanged.
-        """
+        """Compare until cancelled; ``redis_time`` asks Redis for its time, in microseconds."""
         while True:
-            try:
-                await self.compare(redis_time)
-            except (errors.TryLater, errors.WorldChanged) as trouble:
-                telemetry.logger.debug("Redis's time is not known", error=str(trouble))
-                if not self.right.is_set():
-                    await self._compare_with_the_api_server()
+            await self.compare(redis_time)
             is_right = self.right.is_set() and not self._trouble
             await self._clock.sleep(_COMPARE_SECONDS if is_right else _DOUBT_SECONDS)
 
@@ -119,59 +108,47 @@ class ClockWatch:
             raise errors.TryLater(self._trouble or "the clocks are not compared yet") from None
 
     async def compare(self, redis_time: Callable[[], Awaitable[int]]) -> None:
-        """Ask Redis for its time, and compare this machine's clock with it.
+        """Compare this machine's clock with Redis's.
 
-        Raises TryLater or WorldChanged if Redis does not answer.
+        If that differs or is not known, compare it with the API server's as well, so that a
+        process can start without Redis and report it.
         """
-        asked = self._clock.monotonic()
-        skew_us = self._clock.skew_from(await redis_time(), asked)
-        if skew_us is None:
-            return
-        self._clock.skew_us = skew_us
-        telemetry.clock_skew_seconds.set(skew_us / MICROSECONDS_PER_SECOND)
-        trouble = ""
-        if abs(skew_us) > LIMIT_US:
-            trouble = f"this machine's clock is {_apart(skew_us)} Redis's"
-            api_skew_us = await self._api_skew_us()
-            if api_skew_us is None:
-                trouble += ", and the API server's is not known; set the clock that is wrong"
-            elif abs(api_skew_us) > LIMIT_US:
-                trouble += f" and {_apart(api_skew_us)} the API server's; set it"
-            else:
-                trouble = ""  # Redis's clock is the wrong one
-        self._judge(trouble)
-
-    async def _compare_with_the_api_server(self) -> None:
-        """Compare with the API server, so that a process can start without Redis and report it."""
-        skew_us = await self._api_skew_us()
+        skews = {"Redis's": await self._skew_us(redis_time)}
+        skew_us = skews["Redis's"]
         if skew_us is not None:
-            wrong = abs(skew_us) > LIMIT_US
-            self._judge(
-                f"this machine's clock is {_apart(skew_us)} the API server's, and Redis's is not"
-                " known; set the clock that is wrong"
-                if wrong
-                else ""
-            )
-
-    def _judge(self, trouble: str) -> None:
-        if trouble:
-            self._health.unwell(PART, trouble)
-        else:
+            telemetry.clock_skew_seconds.set(skew_us / MICROSECONDS_PER_SECOND)
+        if skew_us is None or abs(skew_us) > LIMIT_US:
+            skews["the API server's"] = await self._skew_us(self._api_time)
+        known = {whose: skew for whose, skew in skews.items() if skew is not None}
+        if any(abs(skew) <= LIMIT_US for skew in known.values()):
+            self._trouble = ""
             self._clock.use_own()
             self._health.well(PART)
             self.right.set()
-        if trouble and not self._trouble:
-            telemetry.logger.warning("clocks differ", trouble=trouble)
-        self._trouble = trouble
+        elif known:
+            former, self._trouble = self._trouble, _trouble(known, skews.keys() - known)
+            self._health.unwell(PART, self._trouble)
+            if not former:
+                telemetry.logger.warning("clocks differ", trouble=self._trouble)
 
-    async def _api_skew_us(self) -> int | None:
+    async def _skew_us(self, ask: Callable[[], Awaitable[int]]) -> int | None:
+        """Return this machine's clock minus another one; None if that is not known."""
         asked = self._clock.monotonic()
         try:
             async with asyncio.timeout(_ASK_SECONDS):
-                return self._clock.skew_from(await self._api_time(), asked)
+                return self._clock.skew_from(await ask(), asked)
         except (errors.DuepointError, TimeoutError) as trouble:
-            telemetry.logger.debug("the API server's time is not known", error=str(trouble))
+            telemetry.logger.debug("another clock's time is not known", error=str(trouble))
             return None
+
+
+def _trouble(skews: Mapping[str, int], unknown: Iterable[str]) -> str:
+    """Return what is wrong, from the clocks that differ and those that are not known."""
+    apart = " and ".join(f"{_apart(skew_us)} {whose}" for whose, skew_us in skews.items())
+    more = "".join(f", and {whose} is not known" for whose in unknown)
+    return (
+        f"this machine's clock is {apart}{more}; set {'the clock that is wrong' if more else 'it'}"
+    )
 
 
 def _apart(skew_us: int) -> str:

@@ -90,12 +90,7 @@ def compile_expression(
 
 @functools.lru_cache(maxsize=1024)  # not more: an expression may take 20 KB
 def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
-    return _shared(syntax.parse(text, identity=identity), time_zone, gap, overlap)
-
-
-@functools.lru_cache(maxsize=1024)
-def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
-    """Return one object for all spellings of the same fields."""
+    fields = syntax.parse(text, identity=identity)
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
 
 

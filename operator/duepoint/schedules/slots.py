@@ -150,14 +150,6 @@ def is_alike(timing: rules.Timing) -> bool:
     return timing.jitter_ms == 0 and not _uses_hash(timing)
 
 
-def are_shared(timing: rules.Timing) -> bool:
-    """Whether all schedules of this timing have the same slots, whatever their name and age.
-
-    One check serves all: an expression without years has a slot in any eight years or in none.
-    """
-    return not _uses_hash(timing) and not is_anchored(timing)
-
-
 def is_anchored(timing: rules.Timing) -> bool:
     """Whether the slots depend on the time of creation."""
     return timing.start_us is None and _uses_anchor(timing)

@@ -74,9 +74,12 @@ def parse(
         errors.InvalidSpec: with every error found, in field order.
     """
     shape = _shape(raw) if len(raw) <= _SHAPE_LIMIT else _shape.__wrapped__(raw)
-    if not shape.has_sound_slots:
-        _check(shape, identity=f"{namespace}/{name}", created_us=created_us)
-    assert shape.action is not None  # noqa: S101 - or the check has raised
+    findings = SpecFindings(list(shape.errors))
+    if not findings.errors:
+        identity = f"{namespace}/{name}"
+        _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
+    if findings.errors or shape.action is None:
+        raise errors.InvalidSpec(tuple(findings.errors))
     return ScheduleSpec(
         namespace=namespace,
         name=name,
@@ -91,31 +94,15 @@ def parse(
     )
 
 
-def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
-    """Raise InvalidSpec for a wrong spec; note in the shape if it is right for every schedule."""
-    findings = SpecFindings(list(shape.errors))
-    if not findings.errors:
-        _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
-        are_sound = not findings.errors and shape.action is not None
-        shape.has_sound_slots = are_sound and slots.are_shared(shape.rule.timing)
-    if findings.errors or shape.action is None:
-        raise errors.InvalidSpec(tuple(findings.errors))
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Shape:
-    """A parsed spec text, for every schedule with that text; with the errors of a wrong one.
-
-    Attributes:
-        has_sound_slots: the slots were checked for one schedule, and all have the same.
-    """
+    """A parsed spec text, for every schedule with that text; with the errors of a wrong one."""
 
     rule: rules.Rule
     action: actions.Action | None
     blob: bytes
     suspend_reason: str
     errors: tuple[errors.FieldError, ...]
-    has_sound_slots: bool = False
 
 
 @functools.lru_cache(maxsize=2_048)

@@ -51,12 +51,8 @@ _RANDOM_BITS = 80
 
 def new(now_us: int) -> str:
     """Return a new ULID for an instant, in microseconds since the epoch."""
-    return text(now_us // 1_000, secrets.randbits(_RANDOM_BITS))
-
-
-def text(milliseconds: int, randomness: int) -> str:
-    """Return the ULID of an instant, in milliseconds since the epoch, and 80 random bits."""
-    value = (milliseconds & ((1 << 48) - 1)) << _RANDOM_BITS | randomness
+    milliseconds = now_us // 1_000 & (1 << 48) - 1
+    value = milliseconds << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
     return "".join(_ALPHABET[value >> 5 * place & 31] for place in range(_LENGTH - 1, -1, -1))
 
 
