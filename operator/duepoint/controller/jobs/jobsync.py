@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint import faults, telemetry
-from duepoint.controller import inventory
 from duepoint.controller.jobs import history, jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.status import events as changes
@@ -41,11 +40,12 @@ from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import overlaps
+from duepoint.delayqueue import overlaps, sharding
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, pods
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
 _WORKERS = 4
@@ -228,7 +228,13 @@ class JobSync:
         known = await self._states.definition(schedule_uid) if finished else None
         if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
             return None
-        held_us = await inventory.held_slots(self._term.queue, known)
+        queue = self._term.queue
+        held_us = {  # slots that will be tried (again), of any kind
+            one.slot_us
+            for shard in sharding.homes(known.id, queue.layouts.known())
+            async for one in queue.occurrences.all_occurrences(shard, of=known.id)
+            if one.kind in points.TRIED_KINDS
+        }
         shown_running = state.running_jobs_shown()
         keeps = self._term.services.runs.keeps
         waits: list[float] = []

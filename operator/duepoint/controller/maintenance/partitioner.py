@@ -16,8 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from duepoint import telemetry
-from duepoint.controller import inventory
+from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, resharding, sharding
@@ -92,7 +91,8 @@ class Partitioner:
             if layout.former is not None:
                 await self._continue(layout)
         except queue_errors.LayoutChanged as change:  # ends other services; here it is read again
-            raise inventory.resharded(change) from change
+            said = f"the index was resharded meanwhile: {change}"
+            raise errors.QueueUnavailable(said) from change
 
     async def _continue(self, layout: messages.Layout) -> None:
         """Continue a move from where the last leader stopped, to its end."""

@@ -50,7 +50,7 @@ class ScheduleRunState:
 
     seen: Observed
     wanted: Wanted | None = None
-    verdict: runstatus.RunVerdict | None = None
+    verdict: runstatus.Verdict | None = None
     course: progress.Progress = field(default_factory=progress.Progress)
     published: dict[str, Any] = field(default_factory=dict)
     shown: runstatus.PublishedRunStatus = runstatus.NOTHING
@@ -81,7 +81,7 @@ class ScheduleRunState:
         """Return its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
 
-    def standing(self) -> runstatus.RunVerdict:
+    def standing(self) -> runstatus.Verdict:
         """Return where it stands now, for its status."""
         if self.verdict is not None or self.wanted is None or self.planned is None:
             assert self.verdict is not None  # noqa: S101 - each reconcile leaves one of the two
@@ -150,7 +150,7 @@ def count(run: ScheduleRunState) -> int:
     return run.course.opened + manualruns.left(run.wanted, _timeline(run), run.course.cursor_us)
 
 
-def too_many(run: ScheduleRunState) -> runstatus.RunVerdict | None:
+def too_many(run: ScheduleRunState) -> runstatus.Verdict | None:
     """Return the refusal of a range with too many slots, before any of them starts."""
     wanted, planned = run.wanted, run.planned
     if wanted is None or planned is None or not isinstance(wanted.slots, Backfill):

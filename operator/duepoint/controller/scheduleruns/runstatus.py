@@ -8,7 +8,6 @@ standing of a ScheduleRun as conditions and as a sentence. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,17 +23,8 @@ from duepoint.schedules.manualruns import Trigger, Wanted
 _NEWEST_FAILURE = "; newest failure: "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdict:
-    """The standing of a ScheduleRun.
-
-    Attributes:
-        conditions: the status conditions, all with the same message.
-        has_ended: whether no run of it will start any more.
-    """
-
-    conditions: tuple[Condition, ...]
-    has_ended: bool = False
+#: Where a ScheduleRun stands: its conditions, all with the same message.
+Verdict = tuple[Condition, ...]
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -136,12 +126,12 @@ def read(status: Mapping[str, Any]) -> PublishedRunStatus:
 # -- judging -----------------------------------------------------------------------------------
 
 
-def waiting(reason: Reason, message: str) -> RunVerdict:
-    """Return the verdict on a ScheduleRun that goes on, or waits for something missing."""
-    return RunVerdict(conditions=conditions.reconciling(reason, message))
+def has_ended(verdict: Verdict) -> bool:
+    """Whether no run of the ScheduleRun will start any more."""
+    return any(one.type in _ENDS for one in verdict)
 
 
-def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None) -> RunVerdict:
+def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None) -> Verdict:
     """Return the verdict when its Schedule was deleted: nothing more starts, or is waited for."""
     planned = course.opened if planned is None else planned
     if course.ended >= planned and not course.failed:
@@ -157,7 +147,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None
     return failed(Reason.SCHEDULE_NOT_FOUND, said + _newest_failure(course))
 
 
-def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
+def standing(wanted: Wanted, course: Progress, planned: int) -> Verdict:
     """Return the verdict on a ScheduleRun with a Schedule, from its progress."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
@@ -171,10 +161,10 @@ def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
         said += f"; waiting: {waits[-1]}"
     said += _newest_failure(course)
     reason = Reason.RETRYING if retried and not running else Reason.RUNNING
-    return waiting(reason, said)
+    return conditions.reconciling(reason, said)
 
 
-def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
+def _ended(wanted: Wanted, course: Progress, planned: int) -> Verdict:
     if course.failed:
         said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
         return failed(Reason.RUN_FAILED, said)
@@ -188,20 +178,13 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
     said += _without_an_end(course)
-    listed = (
-        *conditions.ready(Reason.COMPLETED, said),
-        _condition(ConditionType.COMPLETE, Reason.COMPLETED, said),
-    )
-    return RunVerdict(conditions=listed, has_ended=True)
+    complete = _condition(ConditionType.COMPLETE, Reason.COMPLETED, said)
+    return (*conditions.ready(Reason.COMPLETED, said), complete)
 
 
-def failed(reason: Reason, said: str) -> RunVerdict:
+def failed(reason: Reason, said: str) -> Verdict:
     """Return the verdict on a ScheduleRun with a failed run, or one that cannot run at all."""
-    listed = (
-        *conditions.stalled(reason, said),
-        _condition(ConditionType.FAILED, reason, said),
-    )
-    return RunVerdict(conditions=listed, has_ended=True)
+    return (*conditions.stalled(reason, said), _condition(ConditionType.FAILED, reason, said))
 
 
 def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
@@ -226,7 +209,7 @@ def _runs(count: int) -> str:
 
 
 def rendered(
-    verdict: RunVerdict, course: Progress, *, planned: int | None, schedule_uid: str,
+    verdict: Verdict, course: Progress, *, planned: int | None, schedule_uid: str,
     generation: int, now_us: int, previous: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the whole status.
@@ -241,12 +224,12 @@ def rendered(
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions.rendered(
-            verdict.conditions,
+            verdict,
             generation=generation,
             now=texts.instant(now_us - now_us % 1_000_000),
             previous=before,
         ),
-        "message": verdict.conditions[0].message[: conditions.MESSAGE_LIMIT],
+        "message": verdict[0].message[: conditions.MESSAGE_LIMIT],
     }
     if schedule_uid:
         status["scheduleUid"] = schedule_uid
@@ -254,13 +237,13 @@ def rendered(
         status["runs"] = _counts(course, planned)
     if course.cursor_us is not None:
         status["cursor"] = texts.instant(course.cursor_us)
-    if course.open and not verdict.has_ended:
+    if course.open and not has_ended(verdict):
         status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
     if course.first_us:
         status["startTime"] = texts.instant(course.first_us)
-    if verdict.has_ended:
+    if has_ended(verdict):
         # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
-        is_cut_off = verdict.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
+        is_cut_off = verdict[0].reason is Reason.SCHEDULE_NOT_FOUND
         last_us = 0 if is_cut_off else course.last_us
         status["completionTime"] = texts.instant(last_us or now_us - now_us % 1_000_000)
     return status

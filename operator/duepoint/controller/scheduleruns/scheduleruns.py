@@ -30,7 +30,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from duepoint import errors
-from duepoint.controller import inventory, observed
+from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import progress, runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
@@ -41,7 +41,7 @@ from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.kube import jobs, port, schedules
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules import points
+from duepoint.schedules import conditions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Trigger
@@ -153,10 +153,7 @@ class ScheduleRuns:
     async def _list(self) -> None:
         self._requested.clear()
         before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
-        if not self.listed.is_set():  # find runs that were deleted while no leader was watching
-            found = inventory.occurrences(self._term.queue, points.RUN_KINDS)
-            async for _, one, known in found:
-                self._deleted[one.record.run_uid] = known.uid, known.namespace
+        queued = {} if self.listed.is_set() else await self._queued()
         for namespace in self._term.namespaces or (None,):
             path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
             async for page in self._term.api.list_pages(path, schedules.ScheduleRun):
@@ -167,6 +164,11 @@ class ScheduleRuns:
         for uid, item in listed.items():
             self._deleted.pop(uid, None)
             self._add(item)
+        for uid in queued.keys() - listed.keys():  # deleted while no leader was watching
+            shard, schedule_id = queued[uid]
+            found = await self._term.queue.definitions.read_definitions(shard, {schedule_id})
+            for known in found.values():
+                self._deleted[uid] = known.uid, known.namespace
         self._gone.clear()
         for uid, run in self._runs.items():
             if run.ended_us is None and run.course.open:
@@ -178,6 +180,16 @@ class ScheduleRuns:
         for uid in list(self._records):  # of runs that are gone
             del self._records[uid]
             self._outcomes.shown_of_run(uid)
+
+    async def _queued(self) -> dict[str, tuple[messages.ShardId, points.ScheduleId]]:
+        """Return the uids of the ScheduleRuns with queued slots, and where their Schedules are."""
+        queue = self._term.queue
+        return {
+            one.record.run_uid: (shard, one.schedule_id)
+            for shard in sharding.all_shards(queue.layouts.known())
+            async for one in queue.occurrences.all_occurrences(shard)
+            if one.kind in points.RUN_KINDS
+        }
 
     def _add(self, item: schedules.ScheduleRun) -> None:
         """Follow this object, unless it is followed already."""
@@ -256,10 +268,10 @@ class ScheduleRuns:
         if run.wanted is None:
             return None
         run.verdict = missing = await self._find(run)
-        if missing is not None and missing.has_ended:
+        if missing is not None and runstatus.has_ended(missing):
             return None
         if missing is not None:
-            is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
+            is_absent = missing[0].reason is Reason.SCHEDULE_NOT_FOUND
             return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
         if run.is_doubtful:
             await self._recover(run)
@@ -269,7 +281,7 @@ class ScheduleRuns:
             await self._enqueue(run)
         return None
 
-    async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
+    async def _find(self, run: ScheduleRunState) -> runstatus.Verdict | None:
         """Read its Schedule's definition from the queue; without one, return a verdict saying why.
 
         A ScheduleRun that has begun ends with its Schedule, whose slots left the queue with it.
@@ -291,13 +303,13 @@ class ScheduleRuns:
         if found is None:
             run.schedule_uid = ""
             message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
-            return runstatus.waiting(Reason.SCHEDULE_NOT_FOUND, message)
+            return conditions.reconciling(Reason.SCHEDULE_NOT_FOUND, message)
         generation = found.metadata.generation
         known = await self._definitions(found.metadata.uid, namespace)
         if known is None or known.generation < generation:
             message = f"generation {generation} of Schedule {namespace}/{name} is not in the queue;"
             message += " its own conditions say why"
-            return runstatus.waiting(Reason.PENDING, message)
+            return conditions.reconciling(Reason.PENDING, message)
         run.known, run.schedule_uid = known, known.uid
         return None
 
@@ -436,7 +448,7 @@ class ScheduleRuns:
             previous=run.published,
         )
         if fields != run.published:
-            goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
+            goes_on = verdict[0].reason in (Reason.RUNNING, Reason.RETRYING)
             rest = run.published_at + _INTERVAL_SECONDS - now
             if not is_first and goes_on and rest > 0:
                 return rest

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from duepoint import errors
-from duepoint.controller import inventory, plan, statusconditions
+from duepoint.controller import plan, statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import sharding
@@ -123,7 +123,8 @@ async def read_slots(
             if occurrence.kind in _KINDS
         ]
     except queue_errors.LayoutChanged as change:
-        raise inventory.resharded(change) from change
+        said = f"the index was resharded meanwhile: {change}"
+        raise errors.QueueUnavailable(said) from change
     published = state.last().watermark
     if any(published.has_ended(one.slot_us) and not one.record.replayed_us for one in found):
         # If the server went back, these slots have ended and must not be reopened.

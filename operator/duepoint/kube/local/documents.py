@@ -9,7 +9,6 @@ changes in place.
 
 from __future__ import annotations
 
-import copy
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -110,21 +109,9 @@ DocumentT = TypeVar("DocumentT")
 
 
 def copied(document: DocumentT) -> DocumentT:
-    """Return a deep copy of JSON, in a tenth of the time of ``copy.deepcopy``."""
-    copy_: DocumentT = _copied(document)
-    return copy_
-
-
-def _copied(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    kind = type(value)
-    if kind is dict:
-        return {key: _copied(each) for key, each in value.items()}
-    if kind is list:
-        return [_copied(each) for each in value]
-    return value if value is None or kind in _ATOMS else copy.deepcopy(value)
-
-
-_ATOMS = frozenset({str, int, float, bool})
+    """Return a deep copy of JSON, in a fraction of the time of ``copy.deepcopy``."""
+    copy: DocumentT = msgspec.json.decode(msgspec.json.encode(document))
+    return copy
 
 
 def has_labels(document: Mapping[str, Any], selector: str) -> bool:
