@@ -17,7 +17,6 @@ from duepoint import errors
 from duepoint.expressions import expression, timezones
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_CLOCK_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
 _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _WRITTEN = re.compile(
     rf"(?P<date>\d{{4,}}-\d\d-\d\d|{'|'.join(_DAYS)})"
@@ -27,6 +26,9 @@ _WRITTEN = re.compile(
 )
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _EXAMPLE = "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+01:00"
+
+
+utc_text = expression.utc_text
 
 
 def now_us() -> int:
@@ -69,11 +71,6 @@ def strict_us(text: str) -> int:
     return (dt.datetime.fromisoformat(text.upper()) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-def utc_text(instant_us: int) -> str:
-    """Return RFC 3339 in UTC with ``Z``, with a fraction only if there is one."""
-    return _clock_text(instant_us) + "Z"
-
-
 class LocalTime:
     """Formats instants in the local time of one zone."""
 
@@ -85,14 +82,8 @@ class LocalTime:
         # RFC 3339 has no seconds in offsets; a zone that once had them is shown to the minute.
         minutes = round(self.zone.offset_at(instant_us // expression.SECOND_US) / 60)
         hours, rest = divmod(abs(minutes), 60)
-        clock = _clock_text(instant_us + minutes * 60 * expression.SECOND_US)
+        clock = utc_text(instant_us + minutes * 60 * expression.SECOND_US).removesuffix("Z")
         return f"{clock}{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
-
-
-def _clock_text(clock_us: int) -> str:
-    """Return date and time of day; isoformat is fast enough for outputs of a million lines."""
-    text = (_CLOCK_EPOCH + dt.timedelta(0, 0, clock_us)).isoformat()
-    return text if clock_us % expression.SECOND_US == 0 else text.rstrip("0")
 
 
 def _second_in(local: int, zone_name: str) -> int:

@@ -12,6 +12,7 @@ beyond it there are no slots.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,14 +25,24 @@ FIRST_US = 0
 #: 2112-09-17T23:53:47.370496Z, the latest slot.
 LAST_US = 1 << 52
 
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = dt.date(1970, 1, 1)
+_TWO_DIGITS = tuple(f"{number:02}" for number in range(60))
 
 
 def utc_text(instant_us: int) -> str:
-    """Return the instant as RFC 3339 in UTC."""
-    when = _EPOCH + dt.timedelta(microseconds=instant_us)
-    return when.isoformat().replace("+00:00", "Z")
+    """Return the instant as RFC 3339 in UTC, with as many digits as needed."""
+    seconds, fraction = divmod(instant_us, SECOND_US)
+    day, second = divmod(seconds, 86_400)
+    minute = second // 60
+    hours, minutes = _TWO_DIGITS[minute // 60], _TWO_DIGITS[minute % 60]
+    digits = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"{_date_text(day)}T{hours}:{minutes}:{_TWO_DIGITS[second % 60]}{digits}Z"
+
+
+@functools.lru_cache(maxsize=1_024)
+def _date_text(day: int) -> str:
+    """Return the date that is ``day`` days after 1970-01-01."""
+    return (_EPOCH + dt.timedelta(days=day)).isoformat()
 
 
 def offset_seconds(text: str) -> int:

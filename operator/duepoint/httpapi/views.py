@@ -6,7 +6,6 @@ So a member that is read from a set and written back to it stays the same.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from duepoint.delayqueue.members import values
-from duepoint.expressions import durations
+from duepoint.expressions import durations, expression
 from duepoint.model import answers
 from duepoint.net.requests import Headers, HttpResponse
 from duepoint.schedules import definition as definitions
@@ -30,9 +29,6 @@ _STATES = {
 #: Outcomes as answers spell them.
 _WORDS = {outcome: outcome.value.capitalize() for outcome in values.Outcome}
 _JSON = ("Content-Type", "application/json")
-_EPOCH = dt.date(1970, 1, 1)
-_SECOND_US, _DAY_SECONDS = 1_000_000, 86_400
-_TWO_DIGITS = tuple(f"{number:02}" for number in range(60))
 _encoder = msgspec.json.Encoder()
 
 
@@ -138,17 +134,4 @@ def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, An
 
 def time(instant_us: int | None) -> str | None:
     """Return RFC 3339 in UTC, with as many digits as needed; None for None."""
-    if instant_us is None:
-        return None
-    seconds, fraction = divmod(instant_us, _SECOND_US)
-    day, second = divmod(seconds, _DAY_SECONDS)
-    minute = second // 60
-    hours, minutes = _TWO_DIGITS[minute // 60], _TWO_DIGITS[minute % 60]
-    digits = f".{fraction:06}".rstrip("0") if fraction else ""
-    return f"{_date_text(day)}T{hours}:{minutes}:{_TWO_DIGITS[second % 60]}{digits}Z"
-
-
-@functools.lru_cache(maxsize=1_024)
-def _date_text(day: int) -> str:
-    """Return the date that is ``day`` days after 1970-01-01."""
-    return (_EPOCH + dt.timedelta(days=day)).isoformat()
+    return None if instant_us is None else expression.utc_text(instant_us)

@@ -31,16 +31,15 @@ import click
 from duepoint import client, errors, settings
 from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.queue import connection
+from duepoint.delayqueue import deadletters
 from duepoint.expressions import durations
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
 
 _MOST_LETTERS = 10_000
 #: How many letters one request to the API may replay.
 _PAGE = 100
-_LETTER_ID = re.compile(r"\d{1,6}\.\d{1,6}\.\d{1,20}-\d{1,20}", re.ASCII)
 #: Why a letter was not replayed, by the answer of the queue or of the API.
 _WHY = {
     "waiting": "this slot waits in the queue already",
@@ -115,15 +114,11 @@ def _of_queue(letter: deadletters.DeadEntry) -> Letter:
     row = _row(
         letter.id,
         **texts | {"kind": texts["kind"].lower()},
-        scheduledTime=output.time(_number(entry.get("slot_us"))),
-        attempts=_number(entry.get("attempts")),
-        httpStatus=_number(entry.get("http_status")),
+        scheduledTime=output.time(deadletters.whole(entry.get("slot_us"))),
+        attempts=deadletters.whole(entry.get("attempts")),
+        httpStatus=deadletters.whole(entry.get("http_status")),
     )
     return Letter(row, letter)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
 class ApiLetters:
@@ -268,7 +263,7 @@ def _show(rows: list[output.Row], form: str, *columns: str) -> None:
 
 
 def _letter_id(text: str) -> str:
-    if _LETTER_ID.fullmatch(text):
+    if deadletters.LETTER_ID.fullmatch(text):
         return text
     example = "write an ID as list shows it, such as 1.17.1763771234567-4"
     raise ValueError(f"{errors.quoted(text)}: {example}")

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from duepoint import errors
+from duepoint.expressions import expression
 from duepoint.kube import schedules as objects
-from duepoint.kube import times
 from duepoint.model.vocabulary import Fields, Time, choices, within
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import ConditionType, Reason
@@ -241,14 +241,6 @@ def _is_said(place: int, messages: list[str]) -> bool:
     return bool(parts) or (own != "" and own in messages[:place])
 
 
-def _text(instant_us: int) -> str | None:
-    """Return an instant as a status writes it: whole seconds without a fraction."""
-    if not instant_us:
-        return None
-    write = times.micro_time_text if instant_us % 1_000_000 else times.time_text
-    return write(instant_us)
-
-
 def _advice(reason: str, namespace: str, name: str) -> list[str]:
     if reason not in diagnosis.ADVICE:
         return []
@@ -269,8 +261,7 @@ def _upcoming(item: objects.Schedule, now_us: int) -> tuple[tuple[str, ...], str
             return (), ""
         from_us = max(now_us, timing.suspend_until_us - 1)
     line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    found = line.upcoming(from_us, UPCOMING)
-    return tuple(text for each in found if (text := _text(each))), ""
+    return tuple(map(expression.utc_text, line.upcoming(from_us, UPCOMING))), ""
 
 
 # -- sets ----------------------------------------------------------------------------------------
