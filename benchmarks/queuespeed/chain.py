@@ -144,7 +144,7 @@ async def _fire_all(queue: delayqueue.DelayQueue, case: Firings) -> float:
     """Firings a second from the hour until all have fired and the worker has settled them."""
     clock = HourClock()
     queue.index.clock = clock
-    one = OneEntryABatch() if case is Firings.ONE_ENTRY else streamtarget.StreamTarget(clock)
+    one = OneEntryABatch() if case is Firings.ONE_ENTRY else streamtarget.StreamTarget(clock, None)
     work = a_worker(queue, one, clock)
     before = _fired()
     running = asyncio.create_task(work.run())

@@ -50,7 +50,7 @@ class FaultWorld(RunWorld, SetWorld):
     def __init__(self, plan: faultplan.FaultPlan) -> None:
         super().__init__()
         self.plan = plan
-        self.streams = StreamTarget(self.clock)
+        self.streams = StreamTarget(self.clock, external=None)
         self.began_us = self.clock.now_us()
         self.made: list[port.Metadata] = []
         self._parts: dict[str, asyncio.Task[None]] = {}

@@ -101,13 +101,11 @@ class Board:
     Attributes:
         now_us: the server's time at which this was true.
         gone: uids of Schedules whose receiver answered 410, with the generation that it answered.
-        stale: fields that nobody has used for long.
     """
 
     now_us: int
     hosts: dict[str, Circuit]
     gone: dict[str, int]
-    stale: tuple[bytes, ...] = ()
 
 
 @dataclass(eq=False)
@@ -118,7 +116,7 @@ class Circuits:
     rule: CircuitRule = CircuitRule()
 
     async def read(self) -> Board:
-        """Return all open circuits and gone receivers."""
+        """Return all open circuits and gone receivers; remove those unused for long."""
         time, found = await self.index.read(
             "read the circuits", ("TIME",), ("HGETALL", self.index.keys.circuits)
         )
@@ -138,17 +136,15 @@ class Circuits:
                 gone[name] = known.generation
                 if now_us > known.since_us + self.rule.gone_us:
                     stale.append(field)
-        return Board(now_us=now_us, hosts=hosts, gone=gone, stale=tuple(stale))
+        if stale:
+            await self.index.read("forget circuits", ("HDEL", self.index.keys.circuits, *stale))
+        return Board(now_us=now_us, hosts=hosts, gone=gone)
 
     @staticmethod
     def _as_of(circuit: Circuit, now_us: int) -> Circuit:
         """Cap the wait at its own length, in case the server's clock was ahead when it opened."""
         until_us = min(circuit.until_us, now_us + circuit.wait_us)
         return msgspec.structs.replace(circuit, until_us=until_us)
-
-    async def forget(self, stale: Sequence[bytes]) -> None:
-        """Remove these fields."""
-        await self.index.read("forget circuits", ("HDEL", self.index.keys.circuits, *stale))
 
     async def open(self, host: str, why: str, cause: str) -> None:
         """Open a receiver's circuit; leave it unchanged if it is open."""

@@ -21,7 +21,9 @@ async def append(queue, **changes):
         action=one.action, namespace=one.namespace, trigger=one.trigger, uids=[one.uid],
         generations=[one.generation], slots_us=[one.slot_us],
     )  # fmt: skip
-    entries = streamtarget.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
+    entries = streamtarget.StreamTarget(clock.SystemClock(), external=None).entries(
+        rows, [b"a member"]
+    )
     await queue.streams.append(entries)
 
 

@@ -78,7 +78,7 @@ class Shop:
 
     @contextlib.asynccontextmanager
     async def working(self):
-        own = streamtarget.StreamTarget(self.harness.clock)
+        own = streamtarget.StreamTarget(self.harness.clock, external=None)
         work = firing.Firer(
             queue=self.queue,
             targets={"webhook": self.target, "stream": own},

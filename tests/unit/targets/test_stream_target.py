@@ -12,7 +12,7 @@ from tests.support import builders, firings
 
 
 def a_target(*, has_own_streams=True):
-    return streamtarget.StreamTarget(clock.SystemClock(), has_own_streams=has_own_streams)
+    return streamtarget.StreamTarget(clock.SystemClock(), None, has_own_streams=has_own_streams)
 
 
 def entries(action=None, **changes):

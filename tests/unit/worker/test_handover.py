@@ -26,7 +26,7 @@ async def place():
 
 async def _place(count, action):
     made = await a_workplace()
-    made.streams = streamtarget.StreamTarget(made.clock)
+    made.streams = streamtarget.StreamTarget(made.clock, external=None)
     for number in range(count):
         known = a_definition(
             "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}",

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from duepoint import clock as clocks
-from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -28,7 +27,7 @@ class StreamTarget:
     def __init__(
         self,
         clock: clocks.Clock,
-        external: external.ExternalStreams | None = None,
+        external: external.ExternalStreams,
         *,
         has_own_streams: bool = True,
     ) -> None:
@@ -75,7 +74,7 @@ class StreamTarget:
         command = external.xadd(stream.name, stream.max_length, fields)
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._other().append(firing.namespace, stream.connection, command)
+                answer = await self._external.append(firing.namespace, stream.connection, command)
         except TimeoutError:
             return outcome.Retry(
                 reason=Reason.NETWORK, message=f"no answer from the other Redis in {seconds:g} s"
@@ -90,17 +89,11 @@ class StreamTarget:
         stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:
             return None
-        return await self._other().check(firing.namespace, stream.connection)
+        return await self._external.check(firing.namespace, stream.connection)
 
     async def close(self) -> None:
         """Close the connections to other servers."""
-        if self._external is not None:
-            await self._external.close()
-
-    def _other(self) -> external.ExternalStreams:
-        if self._external is None:
-            raise errors.Bug("this worker has no way to another Redis")
-        return self._external
+        await self._external.close()
 
 
 #: The fields of an entry, in order: those of each slot, and those that a burst has in common.

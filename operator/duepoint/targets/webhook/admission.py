@@ -390,8 +390,6 @@ class CircuitBreaker:
                 for host in self._hosts.keys() - board.hosts.keys():
                     self._close(host)
                 self._gone = board.gone
-                if board.stale:
-                    await self._shared.forget(board.stale)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.debug("circuits not reached", error=str(trouble))
 
