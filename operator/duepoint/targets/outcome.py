@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from duepoint.schedules.conditions import Reason
 
@@ -12,11 +13,13 @@ class Delivered:
     """The target accepted the slot.
 
     Attributes:
+        label: that of the metric, here and in the classes below.
         running: whether the work goes on elsewhere (in a Job) and ends later.
         job_name: the name of the Job, if it is one.
         may_come_again: whether an unanswered request for the Job may be in flight.
     """
 
+    label: ClassVar[str] = "delivered"
     accepted_us: int
     running: bool = False
     job_name: str = ""
@@ -37,6 +40,7 @@ class Retry:
         unanswered: whether a request to create a Job was sent that may still be carried out.
     """
 
+    label: ClassVar[str] = "retry"
     reason: Reason
     message: str
     after_us: int | None = None
@@ -50,6 +54,7 @@ class Retry:
 class Rejected:
     """The target did not accept the slot, and a retry would not help."""
 
+    label: ClassVar[str] = "rejected"
     reason: Reason
     message: str
     http_status: int | None = None
@@ -60,6 +65,7 @@ class Rejected:
 class Skip:
     """The slot is not attempted at all, and ends without a run."""
 
+    label: ClassVar[str] = "skipped"
     reason: Reason
     message: str
     http_status: int | None = None

@@ -271,24 +271,10 @@ def not_started() -> outcome.Retry:
     )
 
 
-#: Values of the metric's label for outcomes.
-_OUTCOMES: dict[type, str] = {
-    outcome.Delivered: "delivered",
-    outcome.Retry: "retry",
-    outcome.Rejected: "rejected",
-    outcome.Skip: "skipped",
-}
-
-
-def outcome_name(answer: outcome.Outcome) -> str:
-    """Return ``delivered``, ``retry``, ``rejected`` or ``skipped``."""
-    return _OUTCOMES[type(answer)]
-
-
 def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
     """Add ``times`` to the metric for this outcome of the action."""
     label = telemetry.namespaces.label(namespace)
-    telemetry.runs_of(label, action.target.kind, _OUTCOMES[type(answer)]).inc(times)
+    telemetry.runs_of(label, action.target.kind, answer.label).inc(times)
 
 
 def count_result(namespace: str, target: actions.Target, result: str, times: int = 1) -> None:

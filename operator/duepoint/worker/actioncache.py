@@ -38,11 +38,6 @@ class ActionCache:
         self._entries: shares.BytesCache[str, actions.Action] = shares.BytesCache(most_bytes)
         self._reads = asyncio.Semaphore(_READS)
 
-    @property
-    def size(self) -> int:
-        """The bytes of memory that the entries take."""
-        return self._entries.size
-
     async def outlines(
         self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]
     ) -> Outlines:

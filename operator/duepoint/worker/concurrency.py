@@ -66,11 +66,6 @@ class Start:
 Answer = Start | Settlement | Retry
 
 
-def policy_of(attempt: Attempt) -> str:
-    """Return the schedule's policy, or the one that a ScheduleRun sets instead."""
-    return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
-
-
 def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
     run = activeruns.run_of(attempt.point.member)
     return activeruns.active(run, attempt.point.timing_version, job)
@@ -93,7 +88,8 @@ class Question:
         self._attempt = attempt
         self._known = attempt.definition
         self._place = self._known.namespace, self._known.name, self._known.uid
-        self._policy = policy_of(attempt)
+        #: The schedule's policy, or the one that a ScheduleRun sets instead.
+        self._policy = attempt.record.concurrency or self._known.rule.policy.concurrency
         #: The name of the slot's own Job; empty if it makes none.
         is_job = isinstance(firing.action.target, actions.JobAction)
         self._job = jobtarget.job_name(firing) if is_job else ""

@@ -322,7 +322,7 @@ def _slot_attributes(firing: targets.Firing) -> dict[str, str | int | float]:
 
 
 def _answer_attributes(answer: outcomes.Outcome) -> dict[str, str | int | float]:
-    found: dict[str, str | int | float] = {"duepoint.outcome": targets.outcome_name(answer)}
+    found: dict[str, str | int | float] = {"duepoint.outcome": answer.label}
     if isinstance(answer, outcomes.Delivered):
         if answer.job_name:
             found["k8s.job.name"] = answer.job_name
