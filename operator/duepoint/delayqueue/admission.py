@@ -30,23 +30,6 @@ _MOST_TRIES = 1_000
 DecisionT = TypeVar("DecisionT", overlaps.Answer, overlaps.Finished)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the runs of a Schedule are, and for which occurrence the decision is.
-
-    Attributes:
-        member: the claimed occurrence, if there is one; ``claim`` must hold it.
-        mark: names the state for which the runs must be complete; None if that does not matter.
-    """
-
-    shard: messages.ShardId
-    lane: str
-    schedule_id: points.ScheduleId
-    claim: messages.ClaimId | None = None
-    member: bytes | None = None
-    mark: str | None = None
-
-
 @dataclass(eq=False)
 class Concurrency:
     """Decides which claimed slots may start, and records which runs are over."""
@@ -64,15 +47,15 @@ class Concurrency:
         If so it counts as one of them from here on; asking again is harmless.
         """
         schedule_id = points.ScheduleId(request.member[:8])
-        place = _Place(
-            shard=claim.shard,
-            lane=claim.lanes[schedule_id],
-            schedule_id=schedule_id,
-            claim=claim.id,
+        decided = self._decide(
+            claim.shard,
+            claim.lanes[schedule_id],
+            schedule_id,
+            functools.partial(overlaps.admit, request=request),
+            id=claim.id,
             member=request.member,
             mark=request.mark,
         )
-        decided = self._decide(place, functools.partial(overlaps.admit, request=request))
         answer = await self.layouts.unless_gone(claim.shard, decided)
         return overlaps.Answer(verdict=overlaps.Verdict.LOST) if answer is None else answer
 
@@ -86,11 +69,11 @@ class Concurrency:
         look: Run | None = None,
     ) -> overlaps.Finished:
         """Record that these runs, or those of these Jobs, have ended; call waiting slots up."""
-        place = _Place(shard=claim.shard, lane=claim.lanes[known.id], schedule_id=known.id)
         decide = functools.partial(
             overlaps.finish, version=known.timing_version, ended=runs, jobs=jobs, look=look
         )
-        finished = await self.layouts.unless_gone(claim.shard, self._decide(place, decide))
+        decided = self._decide(claim.shard, claim.lanes[known.id], known.id, decide)
+        finished = await self.layouts.unless_gone(claim.shard, decided)
         return overlaps.Finished() if finished is None else finished
 
     async def finish(
@@ -111,49 +94,49 @@ class Concurrency:
         for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
                 lane = lanes.of_schedule(known.namespace, known.owner)
-                place = _Place(shard=shard, lane=lane, schedule_id=known.id)
-                found = await self._decide(place, decide)
+                found = await self._decide(shard, lane, known.id, decide)
                 removed, called = removed + found.removed, called + found.called
             except queue_errors.LayoutChanged:
                 if shard == sharding.home(known.id, await self.layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return overlaps.Finished(removed=removed, called=called)
 
-    async def _decide(self, place: _Place, decide: Callable[[ActiveRuns], DecisionT]) -> DecisionT:
-        turn = self._turns.setdefault(place.schedule_id, asyncio.Lock())
+    async def _decide(
+        self,
+        shard: messages.ShardId,
+        lane: str,
+        schedule_id: points.ScheduleId,
+        decide: Callable[[ActiveRuns], DecisionT],
+        **asked: object,
+    ) -> DecisionT:
+        """Decide on the runs as they are read, until nobody changes them before the decision.
+
+        Args:
+            asked: of one claimed occurrence: the claim, which must hold it, its member, and the
+                mark of the state for which the runs must be complete.
+        """
+
+        def call() -> scripting.ScriptCall:
+            names = self.index.shard(shard)
+            keys = names.lane(lane), names.active(schedule_id)
+            return self.index.call(
+                "activeruns", shard, *keys, lane=lane, schedule=schedule_id, **asked
+            )
+
+        turn = self._turns.setdefault(schedule_id, asyncio.Lock())
         async with turn:
-            known = await self._exchange(place)
+            _, *found = await self.index.pipelined.run(call())
             for _ in range(_MOST_TRIES):
-                assert known is not None  # noqa: S101 - nothing was to be changed
+                known = _read(*found)
                 decision = decide(known)
                 if decision.change is None or decision.change.is_none(known):
                     return decision
-                known = await self._exchange(place, known, decision.change)
-                if known is None:
+                changing = call()
+                _put_change(changing, known, decision.change)
+                is_changed, *found = await self.index.pipelined.run(changing)
+                if is_changed:
                     return decision
         raise errors.TryLater("the runs of a schedule change all the time")
-
-    async def _exchange(
-        self, place: _Place, known: ActiveRuns | None = None, change: Change | None = None
-    ) -> ActiveRuns | None:
-        """Change the runs if they are still as known, and return None; else return them as read."""
-        names = self.index.shard(place.shard)
-        keys = names.lane(place.lane), names.active(place.schedule_id)
-        call = self.index.call(
-            "activeruns",
-            place.shard,
-            *keys,
-            lane=place.lane,
-            schedule=place.schedule_id,
-        )
-        if place.mark is not None:
-            call.put(mark=place.mark)
-        if place.claim is not None and place.member is not None:
-            call.put(id=place.claim, member=place.member)
-        if known is not None and change is not None:
-            _put_change(call, known, change)
-        is_changed, *found = await self.index.pipelined.run(call)
-        return None if is_changed else _read(*found)
 
 
 def _put_change(call: scripting.ScriptCall, known: ActiveRuns, change: Change) -> None:
