@@ -303,26 +303,6 @@ class Settlement:
         else:
             self.chains.append((chain, following.due_us))
 
-    def finish(self, member: bytes) -> None:
-        """Remove the finished point."""
-        self.finished.append(member)
-
-    def retry(self, occurrence: Occurrence) -> None:
-        """Store this occurrence, by which the slot is due again."""
-        self.occurrences.append(occurrence)
-
-    def bury(self, letter: DeadLetter) -> None:
-        """Give the point up, with this dead letter."""
-        self.dead.append(letter)
-
-    def leave(self, schedule_id: points.ScheduleId, why: Leaving) -> None:
-        """Let this member of a set leave the queue if it has ended."""
-        self.leaving.append((schedule_id, why))
-
-    def report(self, *events: run.RunEvent | run.Together) -> None:
-        """Add these events of slots."""
-        self.events += events
-
     def add(self, other: Settlement) -> None:
         """Add everything that the other settlement does."""
         for name in _GATHERED:

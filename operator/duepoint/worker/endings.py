@@ -407,9 +407,9 @@ def _end(
     attempt, member = tried.attempt, tried.attempt.point.member
     made = Settlement(events=list(events))
     if retry is not None:
-        made.retry(retry)
+        made.occurrences.append(retry)
     if letter is not None:
-        made.bury(letter)
+        made.dead.append(letter)
     is_counted = _is_counted(tried)
     if is_counted:
         made.counted.append(member)
@@ -417,10 +417,10 @@ def _end(
         has_run_out = is_counted and _has_last_run(attempt)
         made.move(member, None if has_run_out else attempt.following)
     elif letter is None and (retry is None or retry.point.member != member):
-        made.finish(member)
+        made.finished.append(member)
     if _may_leave(attempt) and retry is None:
         why = messages.Leaving.ENDED if letter is None else messages.Leaving.DEAD
-        made.leave(attempt.point.schedule_id, why)
+        made.leaving.append((attempt.point.schedule_id, why))
     return made
 
 

@@ -202,7 +202,7 @@ def _ending(batch: Batch, texts: Sequence[str], accepted_us: int) -> Settlement:
         ending.finished += over
         ending.ended += over
         for member in over:
-            ending.leave(points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED)
+            ending.leaving.append((points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED))
     return ending
 
 

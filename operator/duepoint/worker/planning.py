@@ -47,7 +47,7 @@ def plan(
     """
     made = plans.Plan()
     for member, score in claim.unknown_members:
-        made.settlement.bury(endings.unrecognised(member, score))
+        made.settlement.dead.append(endings.unrecognised(member, score))
     for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)
         if known is not None:
@@ -58,16 +58,16 @@ def plan(
             except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
                 made.unplanned.append((point, trouble))
                 if claim.reclaimed >= messages.POISON_RECLAIMS:
-                    made.settlement.bury(one.letter(Reason.INTERNAL_ERROR, repr(trouble)))
+                    made.settlement.dead.append(one.letter(Reason.INTERNAL_ERROR, repr(trouble)))
             else:
                 made.add(one.made)
         elif point.schedule_id in unreadable:
-            made.settlement.bury(endings.undefined(point))
+            made.settlement.dead.append(endings.undefined(point))
         else:  # its schedule is deleted, and its regular slots have no reader
-            made.settlement.finish(point.member)
+            made.settlement.finished.append(point.member)
             record = claim.records.get(point.member, plans.NO_RECORD)
             if (news := endings.withdrawn(point, record, claim.now_us)) is not None:
-                made.settlement.report(news)
+                made.settlement.events.append(news)
     return made
 
 
@@ -106,7 +106,7 @@ class _PointPlan:
             self._bury()
         elif point.member in claim.unreadable:
             message = "the record of its attempts cannot be read"
-            self._settlement.bury(self.letter(Reason.INTERNAL_ERROR, message))
+            self._settlement.dead.append(self.letter(Reason.INTERNAL_ERROR, message))
             self._give_up(Reason.INTERNAL_ERROR, message)
         elif self._is_superseded():
             self._supersede()
@@ -133,7 +133,7 @@ class _PointPlan:
         return endings.dead(self._point, self._known, self._record, reason, message)
 
     def _add_event(self, slot_us: int, state: RunState, reason: str, **more: Any) -> None:  # noqa: ANN401 - fields of RunEvent
-        self._settlement.report(
+        self._settlement.events.append(
             endings.slot_event(self._known, slot_us, state, reason, self._claim.now_us, **more)
         )
 
@@ -173,7 +173,7 @@ class _PointPlan:
     def _supersede(self) -> None:
         """End a point of an outdated timing; a slot that was ready at a suspension is skipped."""
         point = self._point
-        self._settlement.finish(point.member)
+        self._settlement.finished.append(point.member)
         if point.kind is PointKind.EXPIRY:
             return
         if self._known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
@@ -189,11 +189,11 @@ class _PointPlan:
             self._settlement.chains.append((point.member, point.due_us))
         else:
             waiting = messages.Occurrence(point=point, record=self._record, source=point.member)
-            self._settlement.retry(waiting)
+            self._settlement.occurrences.append(waiting)
 
     def _expire(self) -> None:
         """Remove an ended member that was kept as long as its set specifies."""
-        self._settlement.finish(self._point.member)
+        self._settlement.finished.append(self._point.member)
 
     def leave(self) -> None:
         """Let a member of a set leave if this point, ending without an attempt, was its last."""
@@ -203,7 +203,7 @@ class _PointPlan:
         why = messages.Leaving.DEAD if made.dead else messages.Leaving.ENDED
         if kind is PointKind.EXPIRY and not self._is_superseded():
             why = messages.Leaving.EXPIRED
-        made.leave(self._point.schedule_id, why)
+        made.leaving.append((self._point.schedule_id, why))
 
     def _bury(self) -> None:
         """Bury a slot that kills its workers; its schedule goes on with the next one."""
@@ -212,10 +212,10 @@ class _PointPlan:
         letter = self.letter(Reason.INTERNAL_ERROR, reason)
         self._give_up(Reason.INTERNAL_ERROR, reason)
         if point.kind is PointKind.CHAIN:
-            self._settlement.bury(dataclasses.replace(letter, member=b""))
+            self._settlement.dead.append(dataclasses.replace(letter, member=b""))
             self._settlement.move(point.member, self._timeline.next_after(point.slot_us))
         else:
-            self._settlement.bury(letter)
+            self._settlement.dead.append(letter)
 
     # -- chains ------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class _PointPlan:
         # events of them must be read after this one.
         split = messages.Settlement(planned=occurrences)
         split.move(chain.member, following)
-        split.report(
+        split.events.append(
             endings.slot_event(
                 self._known,
                 oldest.slot_us,
@@ -355,11 +355,11 @@ class _PointPlan:
         has_started = runlimits.has_started(known, record.first_try_us)
         if known.runs_left == 0 and not is_run and not has_started:
             # An edit lowered maxRuns, and other slots have taken the runs that were left.
-            self._settlement.finish(point.member)
+            self._settlement.finished.append(point.member)
             self._skip_for_runs([point.slot_us])
             return
         if (reason := self._refused_release()) is not None:
-            self._settlement.finish(point.member)
+            self._settlement.finished.append(point.member)
             self._give_up(
                 reason, "it had waited for a run to end until concurrencyPolicy was edited"
             )
@@ -404,7 +404,7 @@ class _PointPlan:
         """Plan a check of the newest generation; an older one ends, as the newest has its own."""
         point, now_us = self._point, self._claim.now_us
         if point.slot_us < self._known.generation:
-            self._settlement.finish(point.member)
+            self._settlement.finished.append(point.member)
             return
         check = plans.Attempt(
             point=point,
