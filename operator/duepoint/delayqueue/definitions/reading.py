@@ -12,7 +12,6 @@ from collections.abc import (
     AsyncIterator,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -34,13 +33,8 @@ log = structlog.get_logger(__name__)
 _BLOBS_CACHED_BYTES = 8 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
-#: Reads of a definition whose kind is missing: a server may have rolled back between the reads of
-#: the two. If the kind is still missing, the definition is unreadable.
-_READINGS = 2
 
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
-
-_Buckets = dict[str, list[points.ScheduleId]]
 
 
 @dataclass(eq=False)
@@ -94,31 +88,25 @@ class DefinitionReader:
     async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.FoundDefinitions:
-        by_bucket = self.by_bucket(shard, ids)
-        for _ in range(_READINGS):
-            # ``meta`` first: if the shard was made anew, the other replies are worthless.
-            meta, *replies = await self.index.read(
-                "read definitions",
-                ("HMGET", self.index.shard(shard).meta, "layout", "incarnation"),
-                *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
-            )
-            self.check_meta(shard, meta)
-            records = dict(_pairs(by_bucket, replies))
-            packed = unpacked(records.items())
-            wanted = {each.kind for each in packed.values()}
-            known = await self.kinds.read(shard, wanted)
-            if wanted <= known.keys():
-                break
-        entries = await self._set_entries(shard, {kind.lane for kind in known.values()})
-        return _found(records, packed, known, entries)
-
-    def by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
         names = self.index.shard(shard)
-        by_bucket: _Buckets = {}
+        by_bucket: dict[str, list[points.ScheduleId]] = {}
         for schedule_id in dict.fromkeys(ids):
             bucket = names.bucket_of(schedule_id, self.index.buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
-        return by_bucket
+        # ``meta`` first: if the shard was made anew, the other replies are worthless.
+        meta, *replies = await self.index.read(
+            "read definitions",
+            ("HMGET", names.meta, "layout", "incarnation"),
+            *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+        )
+        self.check_meta(shard, meta)
+        records: dict[points.ScheduleId, bytes | None] = {}
+        for members, found in zip(by_bucket.values(), replies, strict=True):
+            records.update(zip(members, found, strict=True))
+        packed = unpacked(records.items())
+        known = await self.kinds.read(shard, {each.kind for each in packed.values()})
+        entries = await self._set_entries(shard, {kind.lane for kind in known.values()})
+        return _found(records, packed, known, entries)
 
     async def _set_entries(
         self, shard: messages.ShardId, among: Collection[str]
@@ -276,13 +264,6 @@ def _resolved(
 
 def _parsed_entry(value: bytes | None) -> setrecord.SetEntry | None:
     return None if value is None else setrecord.parse_entry(value)
-
-
-def _pairs(
-    by_bucket: _Buckets, replies: Iterable[Sequence[bytes | None]]
-) -> Iterator[tuple[points.ScheduleId, bytes | None]]:
-    for members, values in zip(by_bucket.values(), replies, strict=True):
-        yield from zip(members, values, strict=True)
 
 
 def unpacked(
