@@ -122,10 +122,10 @@ class Gate:
     async def waiting(self) -> list[bytes]:
         """Return the queued occurrences."""
         return [
-            one.slot_us
+            point.slot_us
             for shard in await self.harness.shards()
-            async for one in self.queue.occurrences.all_occurrences(shard)
-            if one.kind is points.PointKind.QUEUED
+            async for point, _ in self.queue.occurrences.all_occurrences(shard)
+            if point.kind is points.PointKind.QUEUED
         ]
 
     async def run(self, number: int) -> activeruns.ActiveRun:

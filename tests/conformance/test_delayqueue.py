@@ -181,7 +181,7 @@ def _tried_once(harness, point) -> Settlement:
 async def _open_slots(harness, schedule_id) -> list[int]:
     shard = sharding.shard_of(schedule_id, 4)
     stored = harness.queue.occurrences.all_occurrences(shard, of=schedule_id)
-    return [one.slot_us async for one in stored]
+    return [point.slot_us async for point, _ in stored]
 
 
 async def test_a_slot_that_was_tried_when_its_timing_was_edited_is_tried_again(harness):

@@ -167,9 +167,9 @@ async def test_open_slots_are_stored_with_their_schedules(harness, count):
     wanted = _with_open_slots(harness, _many(harness, 20), count)
     assert await harness.queue.writer.upsert(wanted, EPOCH) == [APPLIED] * 20
     stored = {
-        (one.schedule_id, one.kind, one.slot_us): one.record
+        (point.schedule_id, point.kind, point.slot_us): record
         for shard in await harness.shards()
-        async for one in harness.queue.occurrences.all_occurrences(shard)
+        async for point, record in harness.queue.occurrences.all_occurrences(shard)
     }
     assert stored == {
         (one.definition.id, slot.point.kind, slot.point.slot_us): slot.record

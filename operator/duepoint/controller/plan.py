@@ -19,7 +19,6 @@ Pure: time and everything stored are arguments. Instants in microseconds since t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,9 +28,6 @@ from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
-
-if TYPE_CHECKING:  # the command line decides by this module, too, and loads no Redis client
-    from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 
 #: Clocks differ a little and storing takes a while: a point that is due within this is left to the
 #: worker that claims it, and a new timeline begins after it.
@@ -196,7 +192,7 @@ def is_wider(stored: Definition | None, edited: Definition) -> bool:
     return is_other or now.max_concurrency > was.max_concurrency
 
 
-def is_superseded(point: points.DuePoint | StoredOccurrence, definition: Definition) -> bool:
+def is_superseded(point: points.DuePoint, definition: Definition) -> bool:
     """Whether an edit of the timing has ended the slot of a point."""
     return point.kind in points.TIMED_KINDS and point.timing_version != definition.timing_version
 

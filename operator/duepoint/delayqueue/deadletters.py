@@ -90,7 +90,7 @@ class DeadEntry:
             return None
         return points.DuePoint(
             schedule_id=points.ScheduleId(schedule_id),
-            timing_version=points.TimingVersion(b""),
+            timing_version=points.NO_VERSION,
             kind=points.PointKind.RETRY,
             due_us=0,
             slot_us=slot_us,

@@ -48,9 +48,9 @@ async def left(
     begun = dict.fromkeys(limited, 0)  # regular slots in flight that have not started
     for known in map(found.__getitem__, begun):
         for shard in sharding.homes(known.id, queue.layouts.known()):
-            async for one in queue.occurrences.all_occurrences(shard, of=known.id):
-                has_begun = has_started(known, one.record.first_try_us)
-                begun[known.id] += one.kind in _REGULAR and not has_begun
+            async for point, record in queue.occurrences.all_occurrences(shard, of=known.id):
+                has_begun = has_started(known, record.first_try_us)
+                begun[known.id] += point.kind in _REGULAR and not has_begun
     found.update(await queue.definitions.read_definitions(claim.shard, limited))
     still = [one for one in limited if is_limited(found[one])]
     return {one: max(0, (found[one].runs_left or 0) - begun[one]) for one in still}

@@ -103,10 +103,10 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     assert msgspec.structs.replace(counts, shards_without=0) == counted
     assert counted.members == 62
     waiting = [
-        one.record.attempt
+        record.attempt
         for shard in sharding.own_shards(await queue.layouts.read())
-        async for one in queue.occurrences.all_occurrences(shard)
-        if one.kind is points.PointKind.RETRY
+        async for point, record in queue.occurrences.all_occurrences(shard)
+        if point.kind is points.PointKind.RETRY
     ]
     assert waiting == [3]
     (answer,) = await queue.members.put(stored_set, [values.MemberWrite(id="m1", rule=DAILY)])

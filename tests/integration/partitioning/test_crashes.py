@@ -47,7 +47,7 @@ async def _occurrences(queue) -> list[bytes]:
     found = []
     for shard in sharding.all_shards(await queue.layouts.read()):
         found += [
-            (o.schedule_id, o.slot_us) async for o in queue.occurrences.all_occurrences(shard)
+            (at.schedule_id, at.slot_us) async for at, _ in queue.occurrences.all_occurrences(shard)
         ]
     return sorted(found)
 

@@ -230,10 +230,10 @@ class JobSync:
             return None
         queue = self._term.queue
         held_us = {  # slots that will be tried (again), of any kind
-            one.slot_us
+            point.slot_us
             for shard in sharding.homes(known.id, queue.layouts.known())
-            async for one in queue.occurrences.all_occurrences(shard, of=known.id)
-            if one.kind in points.TRIED_KINDS
+            async for point, _ in queue.occurrences.all_occurrences(shard, of=known.id)
+            if point.kind in points.TRIED_KINDS
         }
         shown_running = state.running_jobs_shown()
         keeps = self._term.services.runs.keeps

@@ -38,7 +38,6 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.kube import jobs, port, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions, points
@@ -185,10 +184,10 @@ class ScheduleRuns:
         """Return the uids of the ScheduleRuns with queued slots, and where their Schedules are."""
         queue = self._term.queue
         return {
-            one.record.run_uid: (shard, one.schedule_id)
+            record.run_uid: (shard, point.schedule_id)
             for shard in sharding.all_shards(queue.layouts.known())
-            async for one in queue.occurrences.all_occurrences(shard)
-            if one.kind in points.RUN_KINDS
+            async for point, record in queue.occurrences.all_occurrences(shard)
+            if point.kind in points.RUN_KINDS
         }
 
     def _add(self, item: schedules.ScheduleRun) -> None:
@@ -320,7 +319,7 @@ class ScheduleRuns:
         run.is_doubtful = False  # a new doubt may come meanwhile
         try:
             occurrences = await self._occurrences(known)
-            held = {one.slot_us for one in occurrences if one.record.run_uid == run.seen.uid}
+            held = {point.slot_us for point, of in occurrences if of == run.seen.uid}
             await self._outcomes.catch_up()
             found: Collection[jobs.Job] = ()
             if known.rule.whole_seconds:
@@ -389,13 +388,17 @@ class ScheduleRuns:
         signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
         return msgspec.structs.replace(record, payload=payload, signature=signature)
 
-    async def _occurrences(self, known: Definition) -> list[StoredOccurrence]:
-        """Return the queued slots of a Schedule's ScheduleRuns; raises QueueUnavailable."""
+    async def _occurrences(self, known: Definition) -> list[tuple[points.DuePoint, str]]:
+        """Return a Schedule's queued points of ScheduleRuns, with the uids of these.
+
+        Raises QueueUnavailable.
+        """
+        found = self._term.queue.occurrences.all_occurrences
         return [
-            one.without_payload()
+            (point, record.run_uid)
             for shard in sharding.homes(known.id, self._term.queue.layouts.known())
-            async for one in self._term.queue.occurrences.all_occurrences(shard, of=known.id)
-            if one.kind in points.RUN_KINDS
+            async for point, record in found(shard, of=known.id)
+            if point.kind in points.RUN_KINDS
         ]
 
     async def _withdraw_run(self, run_uid: str, schedule_uid: str, namespace: str) -> None:
@@ -403,10 +406,9 @@ class ScheduleRuns:
         known = await self._definitions(schedule_uid, namespace)
         if known is None:
             return
-        for one in await self._occurrences(known):
-            if one.record.run_uid != run_uid:
+        for point, of in await self._occurrences(known):
+            if of != run_uid:
                 continue
-            point = points.manual(known.id, one.slot_us, run_uid, one.kind)
             armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
             if armed is not messages.Armed.APPLIED:
                 continue  # a worker has claimed it
@@ -417,8 +419,8 @@ class ScheduleRuns:
                 namespace=known.namespace,
                 name=known.name,
                 generation=known.generation,
-                slot_us=one.slot_us,
-                trigger=one.kind.name.title(),
+                slot_us=point.slot_us,
+                trigger=point.kind.name.title(),
                 state=RunState.FAILED,
                 reason=Reason.DELETED,
                 at_us=now_us,

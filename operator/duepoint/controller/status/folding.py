@@ -12,8 +12,7 @@ from duepoint import errors
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import sharding
-from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
@@ -117,16 +116,16 @@ async def read_slots(
     try:
         dues = [await queue.definitions.chain_due(shard, stored) for shard in shards]
         found = [
-            occurrence
+            (point, record)
             for shard in shards
-            async for occurrence in queue.occurrences.all_occurrences(shard, of=stored.id)
-            if occurrence.kind in _KINDS
+            async for point, record in queue.occurrences.all_occurrences(shard, of=stored.id)
+            if point.kind in _KINDS
         ]
     except queue_errors.LayoutChanged as change:
         said = f"the index was resharded meanwhile: {change}"
         raise errors.QueueUnavailable(said) from change
     published = state.last().watermark
-    if any(published.has_ended(one.slot_us) and not one.record.replayed_us for one in found):
+    if any(published.has_ended(at.slot_us) and not record.replayed_us for at, record in found):
         # If the server went back, these slots have ended and must not be reopened.
         doubts = await queue.fallbacks.doubts(every=True)
         if not shards.isdisjoint(doubt.shard for doubt in doubts):
@@ -138,9 +137,9 @@ async def read_slots(
     still_open = watermark.joined(
         tuple(slot for slot in state.open if slot.slot_us > handed_us),
         [
-            _open_slot(one, stored)
-            for one in found
-            if state.is_open(one.slot_us) or not summaries.has_ended(runs, one.slot_us)
+            _open_slot(point, record, stored)
+            for point, record in found
+            if state.is_open(point.slot_us) or not summaries.has_ended(runs, point.slot_us)
         ],
     )
     is_chain = handed_us > stored.not_before_us and stored.state is not State.SUSPENDED
@@ -161,16 +160,17 @@ def _handed_us(known: Definition, due_us: int | None, now_us: int) -> int:
         return 0  # stored by another version
 
 
-def _open_slot(occurrence: StoredOccurrence, known: Definition) -> OpenSlot:
-    record = occurrence.record
+def _open_slot(
+    point: points.DuePoint, record: messages.OccurrenceRecord, known: Definition
+) -> OpenSlot:
     return OpenSlot(
-        slot_us=occurrence.slot_us,
-        due_us=record.first_try_us or occurrence.slot_us,
+        slot_us=point.slot_us,
+        due_us=record.first_try_us or point.slot_us,
         reason=record.last_error,
         message=record.last_cause,
         # The slot of a Job starts and ends when the Job is created.
         started=record.first_try_us > 0 and not known.rule.whole_seconds,
-        superseded=plan.is_superseded(occurrence, known),
+        superseded=plan.is_superseded(point, known),
     )
 
 

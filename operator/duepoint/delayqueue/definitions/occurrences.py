@@ -7,7 +7,6 @@ schedule is moving to another shard, the call waits.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -27,25 +26,6 @@ _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 _OCCURRENCES_PER_CHUNK = 500
 #: Most occurrences in one script: some 0.3 ms of the server's time.
 _ENQUEUE_BATCH = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredOccurrence:
-    """An occurrence that the queue holds, claimed or not: a slot that has not ended."""
-
-    schedule_id: points.ScheduleId
-    timing_version: points.TimingVersion
-    kind: points.PointKind
-    slot_us: int
-    record: messages.OccurrenceRecord
-    member: bytes
-
-    def without_payload(self) -> StoredOccurrence:
-        """Return it without its payload of up to 64 KiB, as thousands may be read."""
-        if not self.record.payload:
-            return self
-        record = msgspec.structs.replace(self.record, payload=b"", signature=b"")
-        return dataclasses.replace(self, record=record)
 
 
 @dataclass(eq=False)
@@ -156,7 +136,11 @@ class Occurrences:
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
-    ) -> AsyncIterator[StoredOccurrence]:
+    ) -> AsyncIterator[tuple[points.DuePoint, messages.OccurrenceRecord]]:
+        """Yield the slots of a shard or a schedule that have not ended, claimed or not.
+
+        The points are without dues, and the records without payloads of up to 64 KiB.
+        """
         names = self.index.shard(shard)
         begin = b"-" if of is None else b"[" + of
         end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
@@ -173,14 +157,8 @@ class Occurrences:
             for member, record in zip(members, found, strict=True):
                 point = points.parse_member(member, 0)
                 if point is not None:  # a sentinel keeps the key
-                    yield StoredOccurrence(
-                        schedule_id=point.schedule_id,
-                        timing_version=point.timing_version,
-                        kind=point.kind,
-                        slot_us=point.slot_us,
-                        record=records.unpack_or_first(record or b""),
-                        member=member,
-                    )
+                    known = records.unpack_or_first(record or b"")
+                    yield point, msgspec.structs.replace(known, payload=b"", signature="")
             if len(members) < _OCCURRENCES_PER_CHUNK:
                 return
             begin = b"(" + members[-1]

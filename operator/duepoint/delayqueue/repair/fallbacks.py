@@ -101,9 +101,9 @@ class Fallbacks:
         for lane in await self._lanes(shard):
             due = self._due_by(shard, lane, doubt.back_us)
             ids.update([points.ScheduleId(member[:8]) async for member in due])
-        async for one in self.occurrences.all_occurrences(shard):
-            if one.kind is points.PointKind.QUEUED and one.slot_us <= doubt.back_us:
-                ids.add(one.schedule_id)  # it may have been called up before its due
+        async for point, _ in self.occurrences.all_occurrences(shard):
+            if point.kind is points.PointKind.QUEUED and point.slot_us <= doubt.back_us:
+                ids.add(point.schedule_id)  # it may have been called up before its due
         ordered = sorted(ids)
         for first in range(0, len(ordered), _PART):
             known = await self.reader.read_definitions(shard, ordered[first : first + _PART])
