@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -89,59 +90,6 @@ def _expression_of(
     )
 
 
-#: EXPR and the options that decide its slots, as ``asked``.
-_asking = options.gathered(
-    "asked",
-    _expression_of,
-    click.argument("expr"),
-    click.option(
-        "--time-zone",
-        default="Etc/UTC",
-        metavar="ZONE",
-        type=options.ZONE,
-        show_default=True,
-        help="IANA zone of the expression.",
-    ),
-    click.option(
-        "--from",
-        "from_",
-        default="now",
-        metavar="TIME",
-        show_default=True,
-        help="RFC 3339; without an offset in the zone asked for.",
-    ),
-    click.option(
-        "--identity",
-        metavar="NAMESPACE/NAME",
-        type=options.Converted(options.namespaced),
-        help="The object whose name H hashes.",
-    ),
-    click.option(
-        "--dst-gap",
-        "gap",
-        default="RunOnce",
-        metavar="RunOnce|Skip",
-        type=options.words("RunOnce", "Skip"),
-        show_default=True,
-        help="A fixed time that does not exist: run once right after the gap, or not at all.",
-    ),
-    click.option(
-        "--dst-overlap",
-        "overlap",
-        default="First",
-        metavar="First|Second|Both",
-        type=options.words("First", "Second", "Both"),
-        show_default=True,
-        help="A fixed time that exists twice: which of the two runs.",
-    ),
-    click.option(
-        "--anchor",
-        metavar="TIME",
-        help="Where @every counts from, as startTime does. Unset: the time of --from.",
-    ),
-)
-
-
 def _number(text: str) -> int:
     if not text.isascii() or not text.lstrip("-").isdecimal() or len(text) > 18:
         raise ValueError(f"{errors.quoted(text)} is not a whole number")
@@ -151,7 +99,52 @@ def _number(text: str) -> int:
 
 
 @click.command("next")
-@_asking
+@click.argument("expr")
+@click.option(
+    "--time-zone",
+    default="Etc/UTC",
+    metavar="ZONE",
+    type=options.ZONE,
+    show_default=True,
+    help="IANA zone of the expression.",
+)
+@click.option(
+    "--from",
+    "from_",
+    default="now",
+    metavar="TIME",
+    show_default=True,
+    help="RFC 3339; without an offset in the zone asked for.",
+)
+@click.option(
+    "--identity",
+    metavar="NAMESPACE/NAME",
+    type=options.Converted(options.namespaced),
+    help="The object whose name H hashes.",
+)
+@click.option(
+    "--dst-gap",
+    "gap",
+    default="RunOnce",
+    metavar="RunOnce|Skip",
+    type=options.words("RunOnce", "Skip"),
+    show_default=True,
+    help="A fixed time that does not exist: run once right after the gap, or not at all.",
+)
+@click.option(
+    "--dst-overlap",
+    "overlap",
+    default="First",
+    metavar="First|Second|Both",
+    type=options.words("First", "Second", "Both"),
+    show_default=True,
+    help="A fixed time that exists twice: which of the two runs.",
+)
+@click.option(
+    "--anchor",
+    metavar="TIME",
+    help="Where @every counts from, as startTime does. Unset: the time of --from.",
+)
 @click.option(
     "--count",
     default="3",
@@ -161,7 +154,7 @@ def _number(text: str) -> int:
     help="How many slots to print; -3 = the last three before --from, newest first.",
 )
 @options.output_format
-def next_slots(count: int, form: str, asked: AskedExpression) -> None:
+def next_slots(count: int, form: str, **given: Any) -> None:  # noqa: ANN401 - click's values
     """Say in plain words when the expression EXPR runs, and print its next slots.
 
     The text names the next dates on which daylight saving makes the expression behave specially,
@@ -171,8 +164,8 @@ def next_slots(count: int, form: str, asked: AskedExpression) -> None:
 
     Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
     """
-    local = instants.LocalTime(asked.time_zone)
-    known = asked.expression
+    asked = _expression_of(**given)
+    local, known = instants.LocalTime(asked.time_zone), asked.expression
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")
     slots_us = itertools.islice(_walk(step, asked.from_us), abs(count))
     if output.is_data(form):

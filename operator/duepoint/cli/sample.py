@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 #: This machine's own addresses, allowed because users test receivers there.
 _LOOPBACK = tuple(ipaddress.ip_network(network) for network in ("127.0.0.1/32", "::1/128"))
 V = TypeVar("V")
-_UID = "00000000-0000-4000-8000-000000000000"
 
 
 #: Keys and values, by the name of the Secret or ConfigMap.
@@ -127,7 +126,7 @@ def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> 
         action=spec.action,
         namespace=spec.namespace,
         name=spec.name,
-        uid=spec.uid or _UID,
+        uid=spec.uid,
         generation=spec.generation,
         slot_us=slot_us,
         due_us=slot_us,

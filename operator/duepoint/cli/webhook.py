@@ -112,11 +112,9 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
     """Return the chosen Schedule; raises errors.InvalidSetting unless there is exactly one."""
     accepted = validate.accepted(files, namespace, instants.now_us())
     webhooks = [
-        checked.spec
-        for checked in accepted
-        if checked.spec is not None
-        and isinstance(checked.spec.action.target, actions.WebhookAction)
-        and name in (None, checked.spec.name)
+        spec
+        for _, spec in accepted
+        if isinstance(spec.action.target, actions.WebhookAction) and name in (None, spec.name)
     ]
     if len(webhooks) == 1:
         return webhooks[0]

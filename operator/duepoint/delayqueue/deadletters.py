@@ -244,21 +244,18 @@ class DeadLetters:
     def _key(self, log: _Log) -> str:
         return self.index.shard(log.shard).log(log.lane)
 
-    async def find(self, letter_id: str, lane: str | None = None) -> DeadEntry | None:
-        """Return the letter with this id, from this lane's log or any; None = it does not exist."""
+    async def find(self, letter_id: str, lane: str) -> DeadEntry | None:
+        """Return the letter with this id from a lane's log; None = it does not exist."""
         parts = LETTER_ID.fullmatch(letter_id)
         if parts is None or any(int(part) > _LARGEST for part in parts[3].split("-")):
             return None
         place = int(parts[1]), int(parts[2])
         for shard in sharding.all_shards(self.index.known_layout()):
             if (sharding.layout_of(shard), sharding.index_of(shard)) == place:
-                (lanes,) = await self.lanes_of([shard]) if lane is None else ([lane],)
-                logs = [_Log(0, shard, each) for each in lanes]
-                reads = [("XRANGE", self._key(log), parts[3], parts[3]) for log in logs]
-                replies = await self.index.read_many("read a dead letter", reads)
-                for log, found in zip(logs, replies, strict=True):
-                    for letter in _letters(log, found):
-                        return letter
+                log = _Log(0, shard, lane)
+                wanted = ("XRANGE", self._key(log), parts[3], parts[3])
+                (found,) = await self.index.read("read a dead letter", wanted)
+                return next(iter(_letters(log, found)), None)
         return None
 
     async def replay(self, letter: DeadEntry, *, dry: bool = False) -> Replayed:

@@ -26,7 +26,7 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import validate
-from duepoint.cli.check.checks import CheckedManifest
+from duepoint.cli.check.manifests import Manifest
 from duepoint.controller import plan
 from duepoint.schedules import actions, policies
 from duepoint.schedules.conditions import Reason
@@ -75,13 +75,13 @@ def simulate(
     found = list(validate.accepted(files, namespace, created_us=0))
     if not found:
         raise errors.InvalidSetting(", ".join(files), "holds no Schedule and no CronJob")
-    zone = _spec(found[0]).rule.timing.time_zone
+    zone = found[0][1].rule.timing.time_zone
     from_us = instants.parse_us(from_, zone=zone, name="--from")
     to_us = instants.parse_us(to, zone=zone, name="--to")
     if to_us <= from_us:
         raise errors.InvalidSetting("--to", f"{errors.quoted(to)} is not after --from")
     outages = sorted(_outage(text, zone) for text in down)
-    for spec in map(_spec, found):
+    for _, spec in found:
         # Runs take no time here, so no slot overlaps the run of another.
         policy = spec.rule.policy.concurrency
         lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
@@ -91,7 +91,7 @@ def simulate(
                 " here; in a cluster it decides about slots that are due while a run is active"
             )
     rows = heapq.merge(
-        *(_rows(each, from_us, to_us, outages) for each in found),
+        *(_rows(*each, from_us, to_us, outages) for each in found),
         key=lambda row: instants.strict_us(row["scheduledTime"]),
     )
     if output.write(rows, form, widths=_WIDTHS) == 0:
@@ -110,18 +110,12 @@ def _outage(text: str, zone: str) -> Outage:
     return begin_us, end_us
 
 
-def _spec(found: CheckedManifest) -> ScheduleSpec:
-    assert found.spec is not None  # noqa: S101 - only such come here
-    return found.spec
-
-
 def _rows(
-    found: CheckedManifest, from_us: int, to_us: int, outages: list[Outage]
+    manifest: Manifest, spec: ScheduleSpec, from_us: int, to_us: int, outages: list[Outage]
 ) -> Iterator[output.Row]:
     """Yield the slots from ``from_us`` until before ``to_us``, with results, oldest first."""
-    spec, metadata = _spec(found), found.manifest.content["metadata"]
     is_new = spec.created_us >= from_us
-    if metadata.get("creationTimestamp") is None:
+    if manifest.content["metadata"].get("creationTimestamp") is None:
         timing = spec.rule.timing
         counts_from_creation = timing.start_us is None and any(
             text.lstrip().lower().startswith("@every") for text in timing.schedules

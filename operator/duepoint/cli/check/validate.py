@@ -16,7 +16,7 @@ from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.checks import CheckedManifest
-from duepoint.cli.check.manifests import Problem, note
+from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import advice
 from duepoint.schedules import slots
@@ -125,11 +125,13 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
     return f"{valid}, suspended" if spec.rule.timing.suspend else f"{valid}, without a next slot"
 
 
-def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
+def accepted(
+    files: tuple[str, ...], namespace: str, created_us: int
+) -> Iterator[tuple[Manifest, specs.ScheduleSpec]]:
     """Yield the Schedules of the files; raises errors.InvalidSetting if one is not valid."""
     for found in _checked(files, namespace, created_us):
         for problem in found.problems:
             if not problem.is_note:
                 raise errors.InvalidSetting(found.manifest.where, str(problem))
         if found.spec is not None:
-            yield found
+            yield found.manifest, found.spec
