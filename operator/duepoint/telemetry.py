@@ -39,32 +39,22 @@ from prometheus_client.registry import Collector, CollectorRegistry
 #: The label value of all further namespaces; no namespace can have this name.
 OTHER_NAMESPACES = "_other"
 
+#: The most namespaces that are values of a label.
+_MOST_NAMESPACES = 200
+_labelled: set[str] = set()
 
-class Namespaces:
-    """A bounded number of namespaces as values of a label.
+
+def namespace_label(namespace: str) -> str:
+    """Return the label value of a namespace.
 
     The first namespaces that are counted have values of their own; all others share
     ``OTHER_NAMESPACES``. A namespace keeps its value for the life of the process.
-
-    Attributes:
-        most: the most distinct namespaces; a process sets it before anything is counted.
     """
-
-    def __init__(self) -> None:
-        self.most = 200
-        self._known: set[str] = set()
-
-    def label(self, namespace: str) -> str:
-        """Return the label value of a namespace."""
-        if namespace in self._known:
-            return namespace
-        if len(self._known) >= self.most:
+    if namespace not in _labelled:
+        if len(_labelled) >= _MOST_NAMESPACES:
             return OTHER_NAMESPACES
-        self._known.add(namespace)
-        return namespace
-
-
-namespaces = Namespaces()
+        _labelled.add(namespace)
+    return namespace
 
 
 class BulkHistogram(Collector):

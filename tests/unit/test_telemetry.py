@@ -19,10 +19,10 @@ from tests.support.redisserver import free_port
 _METRICS = ("Counter", "Gauge", "Histogram")
 
 
-def test_the_first_namespaces_are_labels_and_the_others_share_one():
-    namespaces = telemetry.Namespaces()
-    namespaces.most = 2
-    assert [namespaces.label(name) for name in ("a", "b", "c", "a", "d")] == [
+def test_the_first_namespaces_are_labels_and_the_others_share_one(monkeypatch):
+    monkeypatch.setattr(telemetry, "_labelled", set())
+    monkeypatch.setattr(telemetry, "_MOST_NAMESPACES", 2)
+    assert [telemetry.namespace_label(name) for name in ("a", "b", "c", "a", "d")] == [
         "a",
         "b",
         "_other",
@@ -65,8 +65,8 @@ async def test_a_process_serves_what_it_fills(process, of_its_own, of_others, tm
 
 def test_a_thousand_namespaces_make_no_more_series_than_there_may_be_namespaces(monkeypatch):
     """Each of them with runs, slots and dropped letters, counted as workers and operators do."""
-    monkeypatch.setattr(telemetry.namespaces, "most", 5)
-    monkeypatch.setattr(telemetry.namespaces, "_known", set())
+    monkeypatch.setattr(telemetry, "_MOST_NAMESPACES", 5)
+    monkeypatch.setattr(telemetry, "_labelled", set())
     webhook = actions.Action(target=actions.WebhookAction(url="https://hooks.example.com"))
     now_us = 1_800_000_000_000_000
     before = _series()
@@ -87,7 +87,7 @@ def test_a_thousand_namespaces_make_no_more_series_than_there_may_be_namespaces(
         results.observe_batch(namespace, now_us, [now_us - 1_000 * number])
         target.count(namespace, webhook, outcome.Delivered(accepted_us=now_us))
         target.count_result(namespace, webhook.target, "Succeeded")
-        label = telemetry.namespaces.label(namespace)
+        label = telemetry.namespace_label(namespace)
         telemetry.dead_letters_dropped_total.labels(label).inc()
     # five kinds of counters, of six namespaces, each with the instant of its creation
     assert 0 < _series() - before <= 5 * 6 * 2

@@ -86,22 +86,6 @@ class Retries:
         if min(self.first_seconds, self.longest_seconds, self.total_seconds) < 0:
             raise ValueError("seconds of Retries are 0 or more")
 
-    def wait_seconds(
-        self, error: problems.ClientError, *, made: int, elapsed_seconds: float
-    ) -> float | None:
-        """Return how long to wait before the next attempt; None = do not retry.
-
-        Args:
-            made: attempts made so far, 1 or more.
-            elapsed_seconds: time since the first one began.
-        """
-        if made >= self.attempts or not is_passing(error):
-            return None
-        longest = min(self.longest_seconds, self.first_seconds * 2.0 ** min(made - 1, 60))
-        wait = longest / 2 * (1 + random.random())  # noqa: S311 - nobody gains by guessing it
-        wait = max(wait, getattr(error, "retry_after_seconds", None) or 0.0)
-        return wait if elapsed_seconds + wait <= self.total_seconds else None
-
 
 #: No retries.
 NEVER = Retries(attempts=1)
@@ -127,9 +111,13 @@ class Attempts:
             token, self._token = self._token, None  # renew once per request
             if token is not None and token.renew():
                 return 0.0
-        elapsed_seconds = time.monotonic() - self._began
-        wait = self._retries.wait_seconds(error, made=self._made, elapsed_seconds=elapsed_seconds)
-        if wait is None:
+        rules = self._retries
+        if self._made >= rules.attempts or not is_passing(error):
+            raise error
+        longest = min(rules.longest_seconds, rules.first_seconds * 2.0 ** min(self._made - 1, 60))
+        wait = longest / 2 * (1 + random.random())  # noqa: S311 - nobody gains by guessing it
+        wait = max(wait, getattr(error, "retry_after_seconds", None) or 0.0)
+        if time.monotonic() - self._began + wait > rules.total_seconds:
             raise error
         return wait
 

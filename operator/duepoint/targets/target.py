@@ -273,13 +273,13 @@ def not_started() -> outcome.Retry:
 
 def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
     """Add ``times`` to the metric for this outcome of the action."""
-    label = telemetry.namespaces.label(namespace)
+    label = telemetry.namespace_label(namespace)
     telemetry.runs_of(label, action.target.kind, answer.label).inc(times)
 
 
 def count_result(namespace: str, target: actions.Target, result: str, times: int = 1) -> None:
     """Count runs that ended with this result. The operator calls it for Jobs: it sees them end."""
-    label = telemetry.namespaces.label(namespace)
+    label = telemetry.namespace_label(namespace)
     telemetry.run_results_of(label, target.kind, result).inc(times)
 
 

@@ -151,7 +151,7 @@ def observe_batch(namespace: str, accepted_us: int, slots_us: Sequence[int]) -> 
 
 
 def _count_started(namespace: str, times: int = 1) -> None:
-    telemetry.slots_of(telemetry.namespaces.label(namespace), "Started", "").inc(times)
+    telemetry.slots_of(telemetry.namespace_label(namespace), "Started", "").inc(times)
 
 
 def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
@@ -160,7 +160,7 @@ def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
         if isinstance(event, run.Together):
             continue
         if event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
-            label = telemetry.namespaces.label(event.namespace)
+            label = telemetry.namespace_label(event.namespace)
             telemetry.slots_of(label, event.state, event.reason).inc(event.count)
 
 

@@ -87,7 +87,7 @@ class Reporter:
     async def _count_failing(self) -> None:
         """Set the gauge of failing Schedules, right before a scrape reads it."""
         failing = Counter(
-            telemetry.namespaces.label(one.namespace)
+            telemetry.namespace_label(one.namespace)
             for one in self.states.values()
             if one.shows_failing
         )
@@ -388,7 +388,7 @@ class Reporter:
 
 def _count_results(namespace: str, before: summaries.Summary, after: summaries.Summary) -> None:
     """Count in the metrics what an event of a Job adds to its Schedule's results."""
-    label = telemetry.namespaces.label(namespace)
+    label = telemetry.namespace_label(namespace)
     for result, count in (
         (RunState.SUCCEEDED, after.counts.succeeded - before.counts.succeeded),
         (RunState.FAILED, after.counts.failed - before.counts.failed),

@@ -254,7 +254,7 @@ def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
     lanes = (lane.decode(errors="replace") for lane in dropped)
     for name, count in collections.Counter(map(deadletters.namespace_of, lanes)).items():
-        telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
+        telemetry.dead_letters_dropped_total.labels(telemetry.namespace_label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",
             namespace=name,
