@@ -327,7 +327,7 @@ async def test_an_edit_of_the_payload_loses_none_of_the_slots_that_wait():
             await world.apply(**fields, payload={"edited": True})
             await world.clock.advance(0.4)
             assert not has_settled(world)  # the leader looks after two seconds
-            assert world.states.watermark_us(uid) < first_us
+            assert world.states[uid].runs().settled_us < first_us
             await lead.aclose()
             await lead.enter_async_context(world.leader(epoch=2))
             await world.clock.advance(30)

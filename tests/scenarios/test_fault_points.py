@@ -81,8 +81,7 @@ class FaultWorld(RunWorld, SetWorld):
 
     async def _lead(self, epoch: int) -> None:
         async with self.leader(epoch):
-            watermark_us = self.services.states.watermark_us
-            sweeps = Sweeps(self.term, watermark_us=watermark_us, every_seconds=20.0)
+            sweeps = Sweeps(self.term, every_seconds=20.0)
             sweeps.compared()
             await sweeps.run()
 

@@ -35,7 +35,6 @@ from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes, of_runs
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.state import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, ledger, messages, serverhealth
@@ -131,13 +130,12 @@ class TermServices:
         self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
         # Schedules, and the outcomes of their runs.
-        self.states = ScheduleStates(self.reconciler.stored)
         runs = term.queue.ledger()
         self.reporter = Reporter(
             term,
-            states=self.states,
             records={uid: [record for _, record in listed] for uid, listed in records.items()},
         )
+        self.states = self.reporter.states
         self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)
         self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
@@ -148,7 +146,7 @@ class TermServices:
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
         # Maintenance of the index.
-        self.sweeper = Sweeps(term, watermark_us=self.states.watermark_us)
+        self.sweeper = Sweeps(term)
         self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
         self.index = IndexWatch(term, layout=layout)
 

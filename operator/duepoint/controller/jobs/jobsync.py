@@ -161,7 +161,7 @@ class JobSync:
         ended, is_wider = set(todo.ended), todo.is_wider
         if not ended and not is_wider:
             return
-        known = await self._states.definition(schedule_uid)
+        known = await self._reporter.definition(schedule_uid)
         if known is not None:
             is_limited = known.rule.policy.concurrency != overlaps.ALLOW
             has_waiting = self._term.services.runs.has_waiting
@@ -225,7 +225,7 @@ class JobSync:
             return None
         owned = self._cache.of(state.owner)
         finished = [job for job in owned if job.succeeded is not None and not job.is_leaving]
-        known = await self._states.definition(schedule_uid) if finished else None
+        known = await self._reporter.definition(schedule_uid) if finished else None
         if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
             return None
         queue = self._term.queue

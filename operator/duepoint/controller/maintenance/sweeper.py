@@ -10,7 +10,6 @@ has the epoch of the term as its fencing token, so that an older leader's is ref
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from duepoint import errors, telemetry
 from duepoint.controller import plan
@@ -28,21 +27,10 @@ _LEAST_PAUSE_SECONDS = 0.005
 
 
 class Sweeps:
-    """The service; one for each term of a leader.
+    """The service; one for each term of a leader."""
 
-    Args:
-        watermark_us: returns the newest known watermark of a uid; 0 = unknown.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        watermark_us: Callable[[str], int],
-        every_seconds: float = EVERY_SECONDS,
-    ) -> None:
+    def __init__(self, term: TermContext, *, every_seconds: float = EVERY_SECONDS) -> None:
         self._term = term
-        self._watermark_us = watermark_us
         self._every_seconds = every_seconds
         self._asked = asyncio.Event()
         self._is_suspect = True
@@ -100,7 +88,8 @@ class Sweeps:
             began = clock.monotonic()
 
     def _due_us(self, known: Definition) -> int | None:
+        state = self._term.services.states.get(known.uid)
         try:
-            return plan.chain_due_us(known, self._watermark_us(known.uid))
+            return plan.chain_due_us(known, 0 if state is None else state.runs().settled_us)
         except errors.InvalidExpression:
             return None  # stored by another version; the resync applies the object anew

@@ -25,7 +25,7 @@ from duepoint.controller import statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state
-from duepoint.controller.status.state import ScheduleState, ScheduleStates
+from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
@@ -51,18 +51,20 @@ class Reporter:
     """The service; one for each term of a leader.
 
     Args:
-        states: the states; only this service changes them.
         records: the records in the ledger when the term began, by uid.
+
+    Attributes:
+        states: by uid; only this service changes them. "Published" means in the API server: the
+            history limits delete Jobs by that alone. Other queries use all that we know.
     """
 
     def __init__(
         self,
         term: TermContext,
         *,
-        states: ScheduleStates,
         records: Mapping[str, Iterable[bytes]],
     ) -> None:
-        self.states = states
+        self.states: dict[str, ScheduleState] = {}
         self._records = records
         self._term = term
         self._mark = published.mark(term.installation)
@@ -70,7 +72,7 @@ class Reporter:
         self._writes: WorkQueue[str] = WorkQueue(
             term.clock,
             "status not written",
-            lane=lambda uid: str(uid in states and states[uid].is_urgent),
+            lane=lambda uid: str(uid in self.states and self.states[uid].is_urgent),
             ends=(),
             most_seconds=_MOST_RETRY_SECONDS,
         )
@@ -268,6 +270,18 @@ class Reporter:
 
     # -- what the queue shows --------------------------------------------------------------------
 
+    async def definition(self, uid: str) -> Definition | None:
+        """Return the definition in the queue, read at most once; raises QueueUnavailable."""
+        schedule = self.states.get(uid)
+        if schedule is None:
+            return None
+        is_unread = schedule.definition is None and not schedule.holds_nothing
+        if is_unread and schedule.conditions is None:
+            read = await self._term.services.reconciler.stored(uid, schedule.namespace)
+            if schedule.conditions is None:  # no report arrived meanwhile
+                schedule.definition = read
+        return schedule.definition
+
     async def _read_queue(self, schedule: ScheduleState) -> None:
         """Read the position of the chain and the open slots from the queue into the state.
 
@@ -322,7 +336,7 @@ class Reporter:
     async def _write(self, schedule: ScheduleState) -> bool:
         """Render the status, and write it if it has changed; return whether that was refused."""
         uid = schedule.uid
-        await self.states.definition(uid)
+        await self.definition(uid)
         with contextlib.suppress(errors.TryLater):  # without Redis, render what was read before
             await self._read_queue(schedule)
         now_us = self._term.clock.now_us()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -35,8 +35,6 @@ from duepoint.schedules.diagnosis import Shown
 _NEXT_GRACE_US = 5_000_000
 #: How often open slots are read again, in case the report of an end was lost.
 _OPEN_US = 600_000_000
-#: Reads the definition in the queue for (uid, namespace); raises QueueUnavailable.
-Definitions = Callable[[str, str], Awaitable[Definition | None]]
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
 _DERIVED = frozenset(
@@ -204,37 +202,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def has_run(self, event: RunEvent) -> bool:
         """Whether the end of the event's run is remembered."""
         return summaries.state_of(self.runs(), event) in ENDED
-
-
-class ScheduleStates(dict[str, ScheduleState]):
-    """States by the uid of their Schedule; one for each term.
-
-    Only the reporter changes states; other services query them here. "Published" means in the API
-    server: the history limits delete Jobs by that alone. Other queries use all that we know.
-
-    Args:
-        definitions: as above.
-    """
-
-    def __init__(self, definitions: Definitions) -> None:
-        super().__init__()
-        self._definitions = definitions
-
-    async def definition(self, uid: str) -> Definition | None:
-        """Return the definition in the queue, read at most once; raises QueueUnavailable."""
-        state = self.get(uid)
-        if state is None:
-            return None
-        if state.definition is None and not state.holds_nothing and state.conditions is None:
-            read = await self._definitions(state.uid, state.namespace)
-            if state.conditions is None:  # no report arrived meanwhile
-                state.definition = read
-        return state.definition
-
-    def watermark_us(self, uid: str) -> int:
-        """Return the watermark, published or not."""
-        state = self.get(uid)
-        return 0 if state is None else state.runs().settled_us
 
 
 # -- a published status ------------------------------------------------------------------------
