@@ -75,7 +75,7 @@ async def test_letters_that_are_purged_make_room(harness):
     assert [await harness.queue.dead_letters.purge(found[:1]) for _ in range(2)] == [1, 0]
     await bury(harness, "noisy", "4" * 1_500)
     assert [text[0] for text in await kept(harness, "noisy")] == ["1", "2", "4"]
-    assert (await harness.queue.counts.totals()).dead == 3
+    assert (await harness.queue.inspection.totals()).dead == 3
 
 
 async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_servers, key_prefix):

@@ -24,6 +24,7 @@ from duepoint.delayqueue import (
     circuits,
     deadletters,
     index,
+    inspection,
     keys,
     layouts,
     ledger,
@@ -44,7 +45,6 @@ from duepoint.delayqueue.definitions import (
     signedblobs,
     upsert,
 )
-from duepoint.delayqueue.inspection import counts, upcoming
 from duepoint.delayqueue.members import lookups, members, pages, sets
 from duepoint.delayqueue.repair import fallbacks, sweeper
 from duepoint.delayqueue.wire import connecting, servers
@@ -110,8 +110,7 @@ class DelayQueue:
         self.sweeper = sweeper.Sweeper(shared, reader)
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection, which changes nothing.
-        self.counts = counts.Counts(shared, reader)
-        self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
+        self.inspection = inspection.Inspection(shared, reader)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""

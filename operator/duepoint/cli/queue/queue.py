@@ -23,9 +23,8 @@ from duepoint.schedules import slots
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import resharding
+    from duepoint.delayqueue import inspection, resharding
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import counts, upcoming
 
 #: The most points to show: in the worst case each is in a lane of its own.
 _MOST_POINTS = 1_000
@@ -51,22 +50,22 @@ async def stats(opened: DelayQueue, *, by_namespace: bool, form: str) -> int:
 
     Example: duepoint queue stats --by-namespace
     """
-    seen = await opened.counts.index_view()
+    seen = await opened.inspection.index_view()
     if by_namespace:
-        rows = _by_namespace(await opened.counts.waiting(), seen.now_us)
+        rows = _by_namespace(await opened.inspection.waiting(), seen.now_us)
         return output.show_rows(rows, form, _OF_NAMESPACE)
-    total = _total(seen, await opened.counts.shard_views())
+    total = _total(seen, await opened.inspection.shard_views())
     return output.show_row(total, form, _total_cells(total))
 
 
-def _lateness(of: Iterable[counts.LaneView], now_us: int) -> output.Row:
+def _lateness(of: Iterable[inspection.LaneView], now_us: int) -> output.Row:
     dues = [lane.first_due_us for lane in of if lane.first_due_us is not None]
     oldest_us = min((due_us for due_us in dues if due_us <= now_us), default=None)
     late_us = 0 if oldest_us is None else now_us - oldest_us
     return {"oldestDue": output.time(oldest_us), "lagSeconds": late_us / 1_000_000}
 
 
-def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output.Row:
+def _total(seen: inspection.IndexView, shards: Sequence[inspection.ShardView]) -> output.Row:
     lanes = [lane for shard in shards for lane in shard.lanes]
     return {
         "server": seen.server,
@@ -101,9 +100,9 @@ def _total_cells(row: output.Row) -> output.Cells:
     return {name: shown.get(name, str(value)) for name, value in row.items()}
 
 
-def _by_namespace(shards: Iterable[counts.ShardView], now_us: int) -> list[output.Row]:
+def _by_namespace(shards: Iterable[inspection.ShardView], now_us: int) -> list[output.Row]:
     """Return a row for each namespace, those with the most due points first."""
-    found: dict[str, list[counts.LaneView]] = {}
+    found: dict[str, list[inspection.LaneView]] = {}
     for shard in shards:
         for lane in shard.lanes:
             found.setdefault(lane.namespace, []).append(lane)
@@ -148,8 +147,8 @@ async def peek(
     Example: duepoint queue peek -n team-a -s report
     """
     most = count if schedule is None else _MOST_POINTS
-    found = await opened.upcoming.next_points(most, namespace=namespace)
-    now_us = (await opened.counts.index_view()).now_us
+    found = await opened.inspection.next_points(most, namespace=namespace)
+    now_us = (await opened.inspection.index_view()).now_us
     rows = [_of_point(point, now_us) for point in found]
     if schedule is not None:
         rows = [row for row in rows if schedule in (row["schedule"], row["uid"])][:count]
@@ -178,9 +177,9 @@ _OF_POINT: output.Columns = {
 }
 
 
-def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
+def _of_point(sight: inspection.PointView, now_us: int) -> output.Row:
     """Return the row of a point."""
-    due_us, record = sight.due_us, sight.record
+    due_us, record = sight.point.due_us, sight.record
     return {
         "namespace": sight.namespace,
         "schedule": "" if sight.known is None else sight.known.name,
@@ -197,7 +196,7 @@ def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
     }
 
 
-def _slot_us(sight: upcoming.PointView) -> int | None:
+def _slot_us(sight: inspection.PointView) -> int | None:
     if sight.point.kind is not PointKind.CHAIN:
         return sight.point.slot_us
     known = sight.known
@@ -207,7 +206,7 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     except errors.InvalidExpression:
         return None
-    return timeline.at_or_before(sight.due_us)
+    return timeline.at_or_before(sight.point.due_us)
 
 
 # -- another number of shards ----------------------------------------------------------------------

@@ -159,7 +159,7 @@ async def export_gauges(term: TermContext) -> None:
         asked_at = now
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                totals = await term.queue.counts.totals()
+                totals = await term.queue.inspection.totals()
                 known = await term.queue.circuits.read()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):
             return

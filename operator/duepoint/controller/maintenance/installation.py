@@ -65,10 +65,10 @@ async def report(
             found["clock_skew_seconds"] = round(skew_us / _SECOND_US, 3)
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                seen = await queue.counts.index_view()
+                seen = await queue.inspection.index_view()
                 await queue.layouts.read()
                 if now_us >= rests_until_us:
-                    totals = await queue.counts.totals()
+                    totals = await queue.inspection.totals()
                     rests_until_us = now_us + int(_REST_SECONDS * _SECOND_US)
                     if totals.first_due_us is not None:
                         rests_until_us = min(rests_until_us, totals.first_due_us)

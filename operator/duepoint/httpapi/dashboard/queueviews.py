@@ -65,7 +65,7 @@ async def queue(call: Call) -> HttpResponse:
     await call.shared.queue.layouts.read()
     if namespace is None:
         return objects.answer(200, await call.shared.whole.find(None, lambda: _of_all(call)))
-    lanes = await call.shared.queue.counts.of_namespace(namespace)
+    lanes = await call.shared.queue.inspection.of_namespace(namespace)
     now_us = call.shared.queue.index.clock.now_us()
     oldest = [lane.first_due_us for lane in lanes if lane.first_due_us is not None]
     view = QueueView(
@@ -79,8 +79,8 @@ async def queue(call: Call) -> HttpResponse:
 
 async def _of_all(call: Call) -> QueueView:
     stored = call.shared.queue
-    seen = await stored.counts.index_view()
-    totals = await stored.counts.totals()
+    seen = await stored.inspection.index_view()
+    totals = await stored.inspection.totals()
     promise = await stored.health.durability()
     return QueueView(
         points=totals.points,

@@ -1,21 +1,23 @@
-"""Counts the contents of the index, for people and for metrics.
+"""Reads the index for people and metrics: counts of its contents, and the points that come next.
 
 Uses only reading commands. The work stays bounded however large the index is: all counts come from
-the server's own counters. Those of a queue in use are not exact: each shard is read at its own
-instant.
+the server's own counters, and the next points from the lanes' heads. Those of a queue in use are
+not exact: each shard is read at its own instant.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import lanes, reading
+from duepoint.delayqueue.definitions import lanes, reading, records
 from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 #: Shards that are read concurrently: more would only wait for one another in the server.
@@ -106,9 +108,25 @@ class Totals:
     first_due_us: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointView:
+    """One point of the queue that no worker holds.
+
+    Attributes:
+        known: its definition; None if there is none (any more).
+        record: state of an occurrence.
+    """
+
+    shard: messages.ShardId
+    namespace: str
+    point: points.DuePoint
+    known: definitions.Definition | None
+    record: messages.OccurrenceRecord | None = None
+
+
 @dataclass(eq=False)
-class Counts:
-    """Counts the contents of the index."""
+class Inspection:
+    """Reads the contents of the index."""
 
     index: index.Index
     reader: reading.DefinitionReader
@@ -153,11 +171,11 @@ class Counts:
         async def look(shard: messages.ShardId) -> ShardView:
             return await self._view(shard, await self.reader.lanes(shard))
 
-        return await self.of_each_shard(look)
+        return await self._of_each_shard(look)
 
     async def waiting(self) -> list[ShardView]:
         """Return every shard with the lanes that have points which may fire."""
-        return await self.of_each_shard(self._view)
+        return await self._of_each_shard(self._view)
 
     async def totals(self) -> Totals:
         """Return the totals of the whole index, cheaply enough for every few seconds."""
@@ -179,10 +197,10 @@ class Counts:
     async def of_namespace(self, namespace: str) -> list[LaneView]:
         """Return the points of Schedules of one namespace, shard by shard."""
         lane = [lanes.of_namespace(namespace)]
-        views = await self.of_each_shard(lambda shard: self._view(shard, lane))
+        views = await self._of_each_shard(lambda shard: self._view(shard, lane))
         return [lane for view in views for lane in view.lanes]
 
-    async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
+    async def _of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
         async def look_at(shard: messages.ShardId) -> T:
@@ -208,7 +226,7 @@ class Counts:
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
         now_us = scripting.time_us(time)
-        first_of = {lane: int(due) for lane, due in lanes_of(scripting.scored(heads))}
+        first_of = {lane: int(due) for lane, due in _lanes_of(scripting.scored(heads))}
         found = list(first_of) if listed is None else listed
         late = [lane for lane in found if first_of.get(lane, now_us + 1) <= now_us]
         counts = await self.index.read_many(
@@ -228,7 +246,7 @@ class Counts:
             now_us=now_us,
             lanes=tuple(
                 LaneView(
-                    namespace=namespace_of(lane),
+                    namespace=_namespace_of(lane),
                     points=all_,
                     due=due_of.get(lane, 0),
                     claimed=held,
@@ -242,8 +260,74 @@ class Counts:
             dead=sum(counts[2 * len(found) + len(late) :]),
         )
 
+    async def next_points(self, count: int, *, namespace: str | None = None) -> list[PointView]:
+        """Return the ``count`` points that are due first, of those that no worker holds."""
+        shards = sharding.all_shards(self.index.known_layout())
+        first = [(shard, lanes.of_namespace(namespace or "")) for shard in shards]
+        if namespace is None:
+            replies = await self.index.read_many(
+                "look at the heads",
+                [
+                    ("ZRANGE", self.index.shard(shard).heads, 0, count, "WITHSCORES")
+                    for shard in shards
+                ],
+            )
+            heads = (
+                (due, shard, lane)
+                for shard, found in zip(shards, replies, strict=True)
+                for lane, due in _lanes_of(scripting.scored(found))
+            )
+            # Each lane's first point is its head: the first points are in as many lanes.
+            first = [(shard, lane) for _, shard, lane in heapq.nsmallest(count, heads)]
+        replies = await self.index.read_many(
+            "look at the points",
+            [
+                (
+                    *("ZRANGE", self.index.shard(shard).lane(lane)),
+                    *("-inf", f"({points.DUE_LIMIT_US}", "BYSCORE", "LIMIT", 0, count),
+                    "WITHSCORES",
+                )
+                for shard, lane in first
+            ],
+        )
+        listed = (
+            (due, shard, lane, member)
+            for (shard, lane), found in zip(first, replies, strict=True)
+            for member, due in scripting.scored(found)
+        )
+        by_shard: dict[messages.ShardId, list[tuple[str, bytes, int]]] = {}
+        for due, shard, lane, member in heapq.nsmallest(count, listed):
+            by_shard.setdefault(shard, []).append((lane, member, int(due)))
+        views = [
+            view for shard, some in by_shard.items() for view in await self._views(shard, some)
+        ]
+        return sorted(views, key=lambda view: view.point.due_us)
 
-def namespace_of(lane: str) -> str:
+    async def _views(
+        self, shard: messages.ShardId, found: Sequence[tuple[str, bytes, int]]
+    ) -> list[PointView]:
+        """Return the points with these lanes, members and scores."""
+        members = [member for _, member, _ in found]
+        known = await self.reader.read_definitions(
+            shard, {points.ScheduleId(member[:8]) for member in members}
+        )
+        (states,) = await self.index.read(
+            "look at the occurrences", ("HMGET", self.index.shard(shard).occrec, *members)
+        )
+        return [
+            PointView(
+                shard=shard,
+                namespace=_namespace_of(lane),
+                point=point,
+                known=known.get(point.schedule_id),
+                record=records.unpack_or_first(state) if state else None,
+            )
+            for (lane, member, due), state in zip(found, states, strict=True)
+            if (point := points.parse_member(member, due)) is not None
+        ]
+
+
+def _namespace_of(lane: str) -> str:
     """Return the namespace of a lane, even if its name is not ours."""
     try:
         return lanes.parse(lane)[0]
@@ -251,7 +335,7 @@ def namespace_of(lane: str) -> str:
         return ""
 
 
-def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[str, float]]:
+def _lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[str, float]]:
     """Return the heads that name lanes, with their dues."""
     return [(lane.decode(errors="replace"), due) for lane, due in heads if lanes.is_lane(lane)]
 

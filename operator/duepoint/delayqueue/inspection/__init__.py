@@ -1,1 +1,0 @@
-"""Reads the index for people and metrics."""
