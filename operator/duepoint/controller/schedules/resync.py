@@ -27,7 +27,7 @@ same minute to revert the setting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -40,7 +40,6 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.repair.fallbacks import Doubt
 from duepoint.faults import FaultPoint
 from duepoint.kube import schedules
 from duepoint.schedules import actions
@@ -109,10 +108,9 @@ class Resync:
         Raises ApiError or QueueUnavailable if one side could not be read completely; objects
         offered until then stay valid.
         """
-        doubts = await self._doubts()
+        await self._settle_doubts()
         held = await self._definitions()
-        overdue = await self._overdue(doubts)
-        listed = await self._list(held, overdue)
+        listed = await self._list(held)
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self.listed.set()
         absent = held.keys() - listed
@@ -124,55 +122,55 @@ class Resync:
                 seconds=SECOND_LOOK_SECONDS,
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-            absent -= await self._list(held, {})
+            absent -= await self._list(held)
         for known in (held[uid] for uid in absent):
             gone = observed.Observed(
                 namespace=known.namespace, name=known.name, uid=known.uid, deleted=True
             )
             self._store.bury(gone)
-        for doubt in doubts:
-            if not await self._term.queue.fallbacks.end(doubt, self._term.epoch):
-                await self._term.clock.sleep(_DOUBT_AGAIN_SECONDS)
-                self.request()  # workers found more meanwhile
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
 
     # -- a server that went back -----------------------------------------------------------------
 
-    async def _doubts(self) -> tuple[Doubt, ...]:
-        """Return the shards in doubt, after giving workers time to report what they had done."""
-        fallbacks = self._term.queue.fallbacks
+    async def _settle_doubts(self) -> None:
+        """Remove what was due when a server went back, and have it stored again.
+
+        This comes before the lists, which take seconds where there are many Schedules. A Schedule
+        that is not stored again by then is absent from them.
+        """
+        others, fallbacks = self._term.services, self._term.queue.fallbacks
         if not (doubts := await fallbacks.doubts()):
-            return ()
+            return
         if not self.first_done.is_set():
             self.request()  # outcomes are read only after the first comparison
-            return ()
-        others = self._term.services
+            return
         await others.jobs.listed.wait()
         back_us = max(doubt.back_us for doubt in doubts)
         others.jobs.sync.late.record_lost_claims(back_us)
+        # Workers may still report what they had done.
         grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
         if grace > 0:
             await self._term.clock.sleep(min(grace, GRACE_SECONDS))
         doubts = await fallbacks.doubts()
         await others.outcomes.catch_up()
-        return doubts
-
-    async def _overdue(self, doubts: Sequence[Doubt]) -> dict[str, Definition]:
-        """Return the Schedules that were due when their servers went back, by uid."""
-        found: dict[str, Definition] = {}
         for doubt in doubts:
-            known = [one async for one in self._term.queue.fallbacks.overdue(doubt)]
-            for one in known:
-                if not await self._is_own_stream(one, doubt.shard):
-                    found[one.uid] = one
+            overdue = [one async for one in fallbacks.overdue(doubt)]
             telemetry.logger.warning(
                 "Redis went back in time; what was due is put again",
                 shard=doubt.shard,
-                schedules=len(known),
+                schedules=len(overdue),
             )
-        return found
+            for one in overdue:
+                if not await self._is_own_stream(one, doubt.shard):
+                    await self._term.queue.writer.remove(
+                        one.id, one.uid, one.namespace, self._term.epoch
+                    )
+                    self._store.reconcile_again(one.namespace, one.name, one.uid, one.generation)
+            if not await fallbacks.end(doubt, self._term.epoch):
+                await self._term.clock.sleep(_DOUBT_AGAIN_SECONDS)
+                self.request()  # workers found more meanwhile
 
     async def _is_own_stream(self, known: Definition, shard: messages.ShardId) -> bool:
         """Whether its target is a stream in our own Redis."""
@@ -193,11 +191,7 @@ class Resync:
                 await self._term.clock.sleep(0)  # let firing and status writes run between chunks
         return held
 
-    async def _list(
-        self,
-        held: Mapping[str, codec.StoredIdentity],
-        overdue: Mapping[str, Definition],
-    ) -> set[str]:
+    async def _list(self, held: Mapping[str, codec.StoredIdentity]) -> set[str]:
         """Offer every object to the store; return all uids, or raise if the list is incomplete."""
         listed: set[str] = set()
         self._store.begin_list()
@@ -206,17 +200,11 @@ class Resync:
             async for page in pages:
                 shown = [observed.of_object(item) for item in page.items]
                 listed.update(seen.uid for seen in shown)
-                for seen in shown:
-                    if (known := overdue.get(seen.uid)) is not None:  # removed, to be stored anew
-                        await self._term.queue.writer.remove(
-                            known.id, known.uid, known.namespace, self._term.epoch
-                        )
-                absent = [seen for seen in shown if seen.uid in overdue or seen.uid not in held]
+                absent = [seen for seen in shown if seen.uid not in held]
                 stored = await self._reconciler.store_absent(absent) if absent else frozenset()
                 for seen in shown:
                     if seen.uid not in stored:
-                        before = None if seen.uid in overdue else held.get(seen.uid)
-                        self._store.offer_known(seen, before)
+                        self._store.offer_known(seen, held.get(seen.uid))
                 await self._term.clock.sleep(0)  # let firing and status writes run between pages
         return listed
 
