@@ -40,7 +40,7 @@ async def _read():
 
 def scene():
     clock, notes, counts = FakeClock(), {}, Counts()
-    queue = SimpleNamespace(counts=counts, layouts=SimpleNamespace(read=_read))
+    queue = SimpleNamespace(inspection=counts, layouts=SimpleNamespace(read=_read))
     health = services.Health()
     report = functools.partial(
         installations.report, queue=queue, clock=clock, health=health, annotate=notes.update
