@@ -27,6 +27,7 @@ def a_firing(
     """Return an attempt; `seconds_left` counts from now on the machine's monotonic clock."""
     raw = msgspec.Raw(b"" if payload is None else msgspec.json.encode(payload))
     slot_us = changes.get("slot_us", SLOT_US)
+    end = changes.get("not_after_monotonic", SystemClock().monotonic() + seconds_left)
     values: dict[str, Any] = {
         "action": actions.Action(target=action or a_webhook(), payload=raw),
         "namespace": "default",
@@ -40,8 +41,8 @@ def a_firing(
         "attempt": 1,
         "run_uid": "",
         "time_zone": "Etc/UTC",
-        "not_after_monotonic": SystemClock().monotonic() + seconds_left,
-        "ends_by_monotonic": None,
+        "not_after_monotonic": end,
+        "ends_by_monotonic": end,
     }
     return target.Firing(**{**values, **changes})
 

@@ -122,6 +122,7 @@ async def run(spec: ScheduleSpec, objects: Objects, token: str | None, *, send: 
 def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> target.Firing:
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     slot_us = now_us // 1_000_000 * 1_000_000
+    end = clocks.SystemClock().monotonic() + webhook.timeout_seconds
     return target.Firing(
         action=spec.action,
         namespace=spec.namespace,
@@ -135,7 +136,8 @@ def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> 
         attempt=1,
         run_uid=f"webhook test {time.time_ns()}",
         time_zone=spec.rule.timing.time_zone,
-        not_after_monotonic=clocks.SystemClock().monotonic() + webhook.timeout_seconds,
+        not_after_monotonic=end,
+        ends_by_monotonic=end,
     )
 
 

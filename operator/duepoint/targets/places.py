@@ -33,10 +33,6 @@ class ReceiverPlaces:
         """Whether nobody has a place."""
         return not self._places.taken
 
-    def take(self, owner: str) -> bool:
-        """Take a place if one is free; whether it did. The owner must then ``leave``."""
-        return self._places.take(owner)
-
     async def enter(self, owner: str) -> float:
         """Take a place, waiting for it briefly. 0.0 = ``leave`` it; else retry in this time."""
         if self._places.take(owner):

@@ -74,9 +74,8 @@ class Firing:
         run_uid: uid of the ScheduleRun; empty for regular slots.
         time_zone: IANA name of the Schedule's zone.
         not_after_monotonic: the target sends nothing from here on: the claim's ``held_until``.
-        ends_by_monotonic: when the attempt must be over. None = ``not_after_monotonic``, for a
-            lease that is not extended. For one that is, the end of its last extension: otherwise
-            a 30 s webhook would be cut off at the lease's 10 s.
+        ends_by_monotonic: when the attempt must be over. It may be later than that instant, because
+            the lease is extended: otherwise a 30 s webhook would be cut off at the lease's 10 s.
         owner: the set whose member fires; ``name`` is then the member's id.
         traceparent: W3C context of the attempt's span, to pass on; empty if traces are off.
     """
@@ -94,7 +93,7 @@ class Firing:
     run_uid: str
     time_zone: str
     not_after_monotonic: float
-    ends_by_monotonic: float | None = None
+    ends_by_monotonic: float
     owner: points.SetIdentity | None = None
     traceparent: str = ""
 
@@ -250,9 +249,7 @@ def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
     now = clock.monotonic()
     if now >= firing.not_after_monotonic:
         return 0.0
-    ends_by = firing.ends_by_monotonic
-    end = firing.not_after_monotonic if ends_by is None else ends_by
-    return max(0.0, min(end - now, firing.action.target.limit_seconds))
+    return max(0.0, min(firing.ends_by_monotonic - now, firing.action.target.limit_seconds))
 
 
 def after_us(error: Exception) -> int | None:

@@ -112,7 +112,6 @@ class Attempt:
             run_uid=self.run_uid,
             time_zone=known.rule.timing.time_zone,
             not_after_monotonic=not_after,
-            # The lease is extended for as long as the attempt runs.
             ends_by_monotonic=now + action.target.limit_seconds,
         )
 

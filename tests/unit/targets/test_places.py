@@ -27,14 +27,14 @@ async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
 async def test_receivers_that_hang_leave_places_for_another_one():
     made = given(48, most=32)
     for number in range(2):
-        while made.take(f"hanging {number}"):
+        while not await made.enter(f"hanging {number}"):
             pass
     assert await made.enter("new") == 0.0
 
 
 async def test_who_waits_has_the_next_place_that_comes_free():
     made = given(most=1)
-    assert made.take("host")
+    assert not await made.enter("host")
     waiting = asyncio.create_task(made.enter("host"))
     await asyncio.sleep(0)
     made.leave("host")
