@@ -147,7 +147,7 @@ class TermServices:
 
         # Maintenance of the index.
         self.sweeper = Sweeps(term)
-        self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
+        self.partitioner = Partitioner(term)
         self.index = IndexWatch(term, layout=layout)
 
         self.observers: Mapping[str, Callable[[Observed], None]] = {

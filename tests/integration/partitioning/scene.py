@@ -173,10 +173,10 @@ class Scene:
 
     def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
         term = a_term(SystemClock(), queue=queue, epoch=messages.Epoch(self.epoch))
-        sets = schedulesets.ScheduleSets(
+        term.services.sets = schedulesets.ScheduleSets(
             term, dry_runs=dryruns.DryRuns(term.api), has_own_streams=True
         )
-        made = partitioner.Partitioner(term, count_sets=sets.count_all)
+        made = partitioner.Partitioner(term)
         made.notice_seconds = 0.1
         return made
 

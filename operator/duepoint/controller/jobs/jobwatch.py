@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Iterator
 
-from duepoint import services, telemetry
+from duepoint import telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.jobs.jobsync import JobSync
@@ -23,8 +24,8 @@ from duepoint.kube import jobbuilder, jobs, pods, port
 from duepoint.kube.events import ObjectReference
 from duepoint.runs.run import RunEvent, RunState
 
-#: A list and watch that lasted this long resets the backoff.
-_HEALTHY_SECONDS = 60.0
+#: The wait before a watch that was too old begins again with a list.
+_AGAIN_SECONDS = 0.5
 #: The failure reason of a Job for which only its Pods know the cause.
 _OF_PODS = "BackoffLimitExceeded"
 #: The most reads of Pods in a second, and the timeout of one.
@@ -74,21 +75,14 @@ class JobWatch:
     # -- watching --------------------------------------------------------------------------------
 
     async def _follow(self, namespace: str | None) -> None:
-        waits = _backoff()
+        step = functools.partial(self._list_and_watch, namespace)
         while True:
-            began = self._term.clock.monotonic()
-            try:
-                await self._list_and_watch(namespace)
-            except kube_errors.Gone:
-                telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
-            except kube_errors.ApiError as trouble:
-                if self._term.health.unwell("jobs", str(trouble)):
-                    telemetry.logger.warning("jobs cannot be watched", error=str(trouble))
-            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
-                waits = _backoff()
-            await self._term.clock.sleep(next(waits))
+            await self._term.until_done("jobs", step, "jobs cannot be watched")
+            telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
+            await self._term.clock.sleep(_AGAIN_SECONDS)
 
     async def _list_and_watch(self, namespace: str | None) -> None:
+        """List and watch until the watch is too old to continue; raises ApiError."""
         version = await self._list(namespace)
         self._unlisted.discard(namespace)
         if not self._unlisted:
@@ -97,13 +91,14 @@ class JobWatch:
         changes = self._term.api.watch(
             jobs.collection(namespace), jobs.Job, version, query=_LABELLED
         )
-        async for change in changes:
-            with _reported(change.item):
-                if change.type is port.ChangeType.DELETED:
-                    self._remove(change.item)
-                else:
-                    pod_end = await self._pod_end(change.item)
-                    self._observe(change.item, pod_end=pod_end)
+        with contextlib.suppress(kube_errors.Gone):
+            async for change in changes:
+                with _reported(change.item):
+                    if change.type is port.ChangeType.DELETED:
+                        self._remove(change.item)
+                    else:
+                        pod_end = await self._pod_end(change.item)
+                        self._observe(change.item, pod_end=pod_end)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -248,7 +243,3 @@ def _reported(job: jobs.Job) -> Iterator[None]:
 
 
 _LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}
-
-
-def _backoff() -> Iterator[float]:
-    return services.backoff(first_seconds=0.5, most_seconds=30.0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from duepoint import errors, telemetry
@@ -50,18 +50,13 @@ class _Progress:
 
 
 class Partitioner:
-    """The service; one for each term of a leader.
-
-    Args:
-        count_sets: reads the shards' counts of members of sets, before the shards are closed.
-    """
+    """The service; one for each term of a leader."""
 
     #: Within this time every worker learns of the new shards, with its next heartbeat.
     notice_seconds = 12.0
 
-    def __init__(self, term: TermContext, *, count_sets: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._count_sets = count_sets
         self._asked = asyncio.Event()
         self._progress = _Progress()
 
@@ -110,7 +105,7 @@ class Partitioner:
                 self._progress.left += await self._term.queue.resharding.count_definitions(shard)
         for shard in former:
             await self._empty(shard)
-        await self._count_sets()
+        await self._term.services.sets.count_all()  # before the shards with the counts are closed
         for shard in former:
             await self._close(shard)
         ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)
