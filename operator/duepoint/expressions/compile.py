@@ -188,10 +188,8 @@ class Merged:
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
-    """Return one expression for all; a single one as it is. Raises ValueError if there is none."""
+    """Return one expression for all; a single one as it is."""
     distinct = tuple(dict.fromkeys(expressions))
-    if not distinct:
-        raise ValueError("there is no expression to merge")
     return distinct[0] if len(distinct) == 1 else Merged(distinct)
 
 

@@ -56,8 +56,8 @@ def offset_seconds(text: str) -> int:
     return -seconds if text[0] == "-" else seconds
 
 
-class Instants(Protocol):
-    """An ordered sequence of slots."""
+class Expression(Protocol):
+    """The slots of one schedule text, or of several together, in order."""
 
     def next_after(self, instant_us: int) -> int | None:
         """Return the first slot strictly after the instant, or None if there is none left."""
@@ -71,18 +71,14 @@ class Instants(Protocol):
         """Return the number of slots in ``(after_us, through_us]`` without visiting each one."""
         ...
 
-
-class Expression(Instants, Protocol):
-    """The slots of one schedule text, or of several together."""
-
     def describe(self) -> str:
         """Return one line of plain words, such as ``at 02:30 every day, Europe/Rome``."""
         ...
 
 
-def walk(instants: Instants, after_us: int, through_us: int) -> Iterator[int]:
+def walk(expression: Expression, after_us: int, through_us: int) -> Iterator[int]:
     """Yield the slots in ``(after_us, through_us]``, in order."""
-    slot_us = instants.next_after(after_us)
+    slot_us = expression.next_after(after_us)
     while slot_us is not None and slot_us <= through_us:
         yield slot_us
-        slot_us = instants.next_after(slot_us)
+        slot_us = expression.next_after(slot_us)

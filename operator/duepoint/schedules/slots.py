@@ -172,14 +172,10 @@ def _compiled(
     identity: str,
     anchor_us: int,
 ) -> expressions.Expression:
-    parts = [
-        _compile(text, timing, whole_seconds, identity, anchor_us) for text in timing.schedules
-    ]
-    whole = parts[0] if len(parts) == 1 else expressions.merged(parts)
-    start_us = _start_us(timing)
-    if start_us is None and timing.end_us is None:
-        return whole
-    return expressions.windowed(whole, start_us=start_us, end_us=timing.end_us)
+    whole = expressions.merged(
+        [_compile(text, timing, whole_seconds, identity, anchor_us) for text in timing.schedules]
+    )
+    return expressions.windowed(whole, start_us=_start_us(timing), end_us=timing.end_us)
 
 
 def _compile(
