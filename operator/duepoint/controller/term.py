@@ -7,7 +7,6 @@ Every service of a term is created with the ``TermContext``, and calls other ser
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,37 +28,9 @@ if TYPE_CHECKING:
 
 
 _LEAST_WAIT_SECONDS = 0.001
-
-
-class Allowance:
-    """The rate limit of a term's status writes, with a burst of one second's worth.
-
-    Once a status is late by more than the patience, the rate grows with every further second, so
-    that ten thousand statuses are written within a minute if the API server can take them.
-    """
-
-    PATIENCE_SECONDS = 20.0
-
-    def __init__(self, per_second: float, now: float) -> None:
-        self._per_second = per_second
-        self._left = per_second
-        self._at = now
-
-    def take(self, now: float, *, late_seconds: float = 0.0) -> float:
-        """Take one write and return 0.0, or return the seconds to wait before the next try.
-
-        Args:
-            now: monotonic seconds.
-            late_seconds: how long the status to write has been due.
-        """
-        rate = self._per_second * (1 + max(0.0, late_seconds - self.PATIENCE_SECONDS))
-        self._left = min(rate, self._left + (now - self._at) * rate)
-        self._at = now
-        if self._left >= 1:
-            self._left -= 1
-            return 0.0
-        # A wait shorter than a clock's step would end at once, and the caller would spin.
-        return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
+#: A status that is late by more raises the rate of status writes with every further second, so that
+#: ten thousand are written within a minute if the API server can take them.
+_PATIENCE_SECONDS = 20.0
 
 
 @dataclass(kw_only=True)
@@ -92,20 +63,31 @@ class TermContext:
     on_run: Callable[[RunEvent], None] = lambda _event: None
     annotate: Callable[[Mapping[str, str]], None] = lambda _notes: None
     services: TermServices = field(init=False)
+    _writes_left: float = field(init=False, default=float("inf"))
+    _taken_at: float = field(init=False, default=0.0)
 
-    @functools.cached_property
-    def allowance(self) -> Allowance:
-        """The rate limit of all status writes, of every kind of object."""
-        return Allowance(self.writes_per_second, self.clock.monotonic())
+    def try_write(self, changed_at: float | None = None) -> float:
+        """Take one status write and return 0.0, or return the seconds to wait before the next try.
+
+        The rate limit is for all kinds of objects together, with a burst of one second's worth.
+
+        Args:
+            changed_at: since when the status has changed, in monotonic seconds; None = now.
+        """
+        now = self.clock.monotonic()
+        late_seconds = 0.0 if changed_at is None else now - changed_at
+        rate = self.writes_per_second * (1 + max(0.0, late_seconds - _PATIENCE_SECONDS))
+        self._writes_left = min(rate, self._writes_left + (now - self._taken_at) * rate)
+        self._taken_at = now
+        if self._writes_left >= 1:
+            self._writes_left -= 1
+            return 0.0
+        # A wait shorter than a clock's step would end at once, and the caller would spin.
+        return max((1 - self._writes_left) / rate, _LEAST_WAIT_SECONDS)
 
     async def take_write(self, changed_at: float | None = None) -> None:
         """Wait until the rate limit lets a status be written that has changed at that time."""
-        while True:
-            now = self.clock.monotonic()
-            late = 0.0 if changed_at is None else now - changed_at
-            wait = self.allowance.take(now, late_seconds=late)
-            if not wait:
-                return
+        while wait := self.try_write(changed_at):
             await self.clock.sleep(wait)
 
     async def write_status(

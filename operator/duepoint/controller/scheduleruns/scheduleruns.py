@@ -454,7 +454,7 @@ class ScheduleRuns:
             rest = run.published_at + _INTERVAL_SECONDS - now
             if not is_first and goes_on and rest > 0:
                 return rest
-            if not is_first and self._term.allowance.take(now):
+            if not is_first and self._term.try_write():
                 return _INTERVAL_SECONDS
             run.published_at = now
             seen = run.seen
