@@ -92,15 +92,17 @@ class TermContext:
 
     async def write_status(
         self, target: schedules.StatusTarget, fields: Mapping[str, Any]
-    ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
-        """Replace the status of an object; log a refusal. Raises ApiError."""
+    ) -> int | None:
+        """Replace the status of an object; log a refusal. See ``schedules.write_status``."""
         await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
-        answer = await schedules.write_status(self.api, target, fields)
-        await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
-        if isinstance(answer, schedules.StatusRefused):
+        try:
+            return await schedules.write_status(self.api, target, fields)
+        except kube_errors.Invalid as refusal:
             place = {"namespace": target.namespace, "name": target.name, "resource": target.plural}
-            telemetry.logger.warning("status refused", error=answer.message, **place)
-        return answer
+            telemetry.logger.warning("status refused", error=str(refusal), **place)
+            raise
+        finally:
+            await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
 
     async def repeat(
         self,

@@ -216,35 +216,17 @@ class StatusTarget:
     plural: str = PLURAL
 
 
-@dataclass(frozen=True, slots=True)
-class StatusWritten:
-    """The status was written.
-
-    Attributes:
-        version: the object's new resourceVersion, as a number; 0 = the answer has none.
-    """
-
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectReplaced:
-    """The object is gone, or another one has its name now: drop the write."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusRefused:
-    """The schema refused it, or there is a newer status: drop the write."""
-
-    message: str
-
-
 async def write_status(
     api: port.Api, object_: StatusTarget, status: Mapping[str, Any]
-) -> StatusWritten | ObjectReplaced | StatusRefused:
-    """Replace the whole status; raises errors.Unavailable and errors.Forbidden.
+) -> int | None:
+    """Replace the whole status; return the object's new resourceVersion as a number, 0 = unknown.
 
-    A retry after a lost answer is harmless: the newest state wins.
+    None: the object is gone, or another one has its name now. A retry after a lost answer is
+    harmless: the newest state wins.
+
+    Raises:
+        errors.Invalid: the schema refuses it, or there is a newer status.
+        errors.Unavailable, errors.Forbidden: as the API server says.
     """
     url = f"{path(object_.namespace, object_.name, plural=object_.plural)}/status"
     patch = [
@@ -256,14 +238,15 @@ async def write_status(
             "PATCH", url, patch, content_type=port.JSON_PATCH, accept=port.JSON_METADATA
         )
     except errors.NotFound:
-        return ObjectReplaced()
+        return None
     except errors.Invalid as error:
-        # A patch whose test fails is a 422 without a field; a refusal by the schema names one.
-        return StatusRefused(str(error)) if error.fields else ObjectReplaced()
+        if error.fields:
+            raise
+        return None  # the test of the uid failed, which names no field
     try:
-        return StatusWritten(port.version_of(port.metadata(answer, url)))
+        return port.version_of(port.metadata(answer, url))
     except errors.Unavailable:
-        return StatusWritten()
+        return 0
 
 
 # -- ScheduleSets and their finalizer --------------------------------------------------------------

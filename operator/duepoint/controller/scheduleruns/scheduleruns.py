@@ -38,6 +38,7 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions, points
@@ -461,12 +462,12 @@ class ScheduleRuns:
             target = schedules.StatusTarget(
                 namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.RUN_PLURAL
             )
-            answer = await self._term.write_status(target, fields)
-            if isinstance(answer, schedules.StatusRefused):
+            try:
+                if await self._term.write_status(target, fields) is None:
+                    return None  # the watch will show that the object is gone
+            except kube_errors.Invalid:
                 await self._adopt_published(run)
                 return AGAIN
-            if isinstance(answer, schedules.ObjectReplaced):
-                return None  # the watch will show that
             run.published, run.shown = fields, runstatus.read(fields)
         # No status shows that a Job is being replaced.
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())

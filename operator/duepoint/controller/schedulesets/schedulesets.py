@@ -371,8 +371,9 @@ class ScheduleSets:
         )
         await self._term.take_write()
         state.written_at = self._term.clock.monotonic()
-        if isinstance(await self._term.write_status(target, fields), schedules.StatusWritten):
-            state.published = fields
+        with contextlib.suppress(kube_errors.Invalid):  # the schema refuses it; the set goes on
+            if await self._term.write_status(target, fields) is not None:
+                state.published = fields
 
     async def _report_trouble(self, uid: str, trouble: Exception) -> None:
         """Report the error if a change is not applied yet; nobody else would miss anything."""

@@ -28,7 +28,7 @@ from duepoint.controller.status import folding, published, render, state
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import AGAIN, WorkQueue
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
@@ -317,15 +317,12 @@ class Reporter:
         changed_at, is_urgent = schedule.changed_at, schedule.is_urgent
         schedule.changed_at, schedule.is_urgent = None, False
         try:
-            is_refused = await self._write(schedule)
+            await self._write(schedule)
         except Exception as trouble:
             schedule.changed_at = changed_at
             schedule.is_urgent = schedule.is_urgent or is_urgent
             self._note(trouble)
             raise
-        if is_refused:
-            schedule.changed_at = changed_at
-            return AGAIN
         if changed_at is not None:
             staleness = self._term.clock.monotonic() - changed_at
             telemetry.status_staleness_seconds.observe(staleness)
@@ -333,8 +330,8 @@ class Reporter:
         change_us = now_us if schedule.is_overwritten else state.next_change_us(schedule, now_us)
         return None if change_us is None else max((change_us - now_us) / 1e6, self._rest(schedule))
 
-    async def _write(self, schedule: ScheduleState) -> bool:
-        """Render the status, and write it if it has changed; return whether that was refused."""
+    async def _write(self, schedule: ScheduleState) -> None:
+        """Render the status, and write it if it has changed; raises ApiError."""
         uid = schedule.uid
         await self.definition(uid)
         with contextlib.suppress(errors.TryLater):  # without Redis, render what was read before
@@ -347,23 +344,24 @@ class Reporter:
             target = schedules.StatusTarget(
                 namespace=schedule.namespace, name=schedule.name, uid=uid
             )
-            answer = await self._term.write_status(target, msgspec.to_builtins(fields))
+            version = await self._term.write_status(target, msgspec.to_builtins(fields))
             self._term.health.well("status")
-            if not isinstance(answer, schedules.StatusWritten):
-                return isinstance(answer, schedules.StatusRefused)
+            if version is None:
+                return  # the watch will show that the object is gone
             schedule.written_at = self._term.clock.monotonic()
             schedule.published = msgspec.json.encode(fields)
             schedule.is_overwritten = False
-            schedule.version = max(schedule.version, answer.version)
+            schedule.version = max(schedule.version, version)
             self._term.services.jobs.sync.request(uid)
         # The status shows all of the ledger's record, except that a Job is being replaced.
         if runs is schedule.summary and not runs.replacing:
             self._term.services.outcomes.shown(uid)
-        return False
 
     def _note(self, trouble: Exception) -> None:
         """Report that the API server takes no statuses; pause if it asks for that."""
-        if not isinstance(trouble, kube_errors.ApiError):
+        if not isinstance(trouble, kube_errors.ApiError) or isinstance(
+            trouble, kube_errors.Invalid
+        ):
             return
         if isinstance(trouble, kube_errors.Throttled):
             self._writes.pause(trouble.retry_after_seconds or 1.0)
