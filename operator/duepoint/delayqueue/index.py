@@ -21,6 +21,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting, servers
 
 _COMMANDS_TOGETHER = 1_000
+_KEYS_TOGETHER = 8
 #: Most pairs of script and shard whose fixed keys are cached.
 _MOST_KEYS_OF_SCRIPTS = 16_384
 
@@ -147,6 +148,25 @@ class Index:
             attempted: what the commands are for, in the words of an error message.
         """
         return scripting.good(await self.servers.exchange(commands), attempted)
+
+    async def existing(self, attempted: str, keys: Sequence[str]) -> list[str]:
+        """Return those of many keys of one shard that may exist: all of a group with any.
+
+        An index of some hundred schedules has few of the hashes that a shard can have. One command
+        tells whether there are any, and one for each group whether to read it.
+        """
+        if not keys:
+            return []
+        (count,) = await self.read(attempted, ("EXISTS", *keys))
+        if count == 0:
+            return []
+        if count == len(keys):
+            return list(keys)
+        groups = [
+            keys[first : first + _KEYS_TOGETHER] for first in range(0, len(keys), _KEYS_TOGETHER)
+        ]
+        counts = await self.read_many(attempted, [("EXISTS", *group) for group in groups])
+        return [key for group, some in zip(groups, counts, strict=True) if some for key in group]
 
     async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the replies of many commands, sent in parts that do not block the server."""

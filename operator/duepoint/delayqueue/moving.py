@@ -15,9 +15,9 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -35,10 +35,14 @@ log = structlog.get_logger(__name__)
 #: Most schedules of a batch, and their most points: some 2 ms of the server's time.
 _MOST_SCHEDULES = 200
 _MOST_POINTS = 700
+#: Buckets whose existence is checked together, and that are read together.
+_BUCKETS_LOOKED_FOR, _BUCKETS = 512, 16
 _LETTERS_PER_STEP = 100
 #: No lease ends later than this from now.
 _LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
+
+ListedT = TypeVar("ListedT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,34 +118,37 @@ class Mover:
         """
         await self.change_state(shard, "draining", epoch, hold_us=int(hold_seconds * 1_000_000))
         yield await self._send(shard, epoch, ())  # what a dead mover left behind
-        async for by_bucket in self.reader.walk(shard):
-            found, unreadable = await self._found(shard, by_bucket)
-            yield Moved(damaged=unreadable)
-            for first in range(0, len(found), _MOST_SCHEDULES):
-                yield await self._send(shard, epoch, found[first : first + _MOST_SCHEDULES])
+        for some in _parts(await self.buckets(shard), _BUCKETS_LOOKED_FOR):
+            for few in _parts(await self.index.existing("find what to move", some), _BUCKETS):
+                found, unreadable = await self._found(shard, few)
+                yield Moved(damaged=unreadable)
+                for batch in _parts(found, _MOST_SCHEDULES):
+                    yield await self._send(shard, epoch, batch)
         (lanes,) = await self.letters.lanes_of([shard])
         for lane in lanes:
             while await self._move_letters(shard, lane, epoch):
                 yield Moved()
 
     async def _found(
-        self, shard: messages.ShardId, by_bucket: Mapping[str, Mapping[bytes, bytes]]
+        self, shard: messages.ShardId, buckets: Sequence[str]
     ) -> tuple[list[_Here], int]:
         """Return the schedules of these buckets, and how many are unreadable."""
         names = self.index.shard(shard)
-        every = by_bucket.values()
+        replies = await self.index.read(
+            "read definitions to move", *(("HGETALL", bucket) for bucket in buckets)
+        )
         known = await self.reader.kinds.read(
-            shard, {record[codec.KIND] for records in every for record in records.values()}
+            shard, {record[codec.KIND] for records in replies for record in records.values()}
         )
         found = [
             _Here(kind.lane, bucket, points.ScheduleId(field))
-            for bucket, records in by_bucket.items()
+            for bucket, records in zip(buckets, replies, strict=True)
             for field, record in records.items()
             if len(field) == _ID_LENGTH
             and bucket == names.bucket_of(points.ScheduleId(field), self.index.buckets)
             and (kind := known.get(_kind(record))) is not None
         ]
-        unreadable = sum(map(len, every)) - len(found)
+        unreadable = sum(map(len, replies)) - len(found)
         if unreadable:
             telemetry.unreadable_total.labels("definition").inc(unreadable)
             log.warning("definitions cannot be read", shard=shard, count=unreadable)
@@ -367,3 +374,8 @@ def _kind(record: bytes) -> bytes:
 def _by_lane(row: tuple[str, putting.Task]) -> tuple[str, int]:
     """Return the order of the rows of a batch: by lane and bucket."""
     return row[0], row[1].row.bucket
+
+
+def _parts(listed: Sequence[ListedT], most: int) -> Iterator[Sequence[ListedT]]:
+    for first in range(0, len(listed), most):
+        yield listed[first : first + most]

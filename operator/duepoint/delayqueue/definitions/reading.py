@@ -12,7 +12,6 @@ from collections.abc import (
     AsyncIterator,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -34,9 +33,6 @@ log = structlog.get_logger(__name__)
 _BLOBS_CACHED_BYTES = 8 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
-#: Populations whose buckets are looked for together, in groups of so many keys, and buckets that a
-#: walk reads at a time.
-_POPULATIONS_TOGETHER, _KEYS_TOGETHER, _BUCKETS_TOGETHER = 8, 8, 32
 
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
 
@@ -154,27 +150,6 @@ class DefinitionReader:
             )
             yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
-    async def walk(self, shard: messages.ShardId) -> AsyncIterator[dict[str, dict[bytes, bytes]]]:
-        """Yield all records of a shard by bucket and id, some buckets at a time.
-
-        An index of some hundred schedules has few of the buckets that a shard can have, so one
-        command for each group of them tells whether to read it.
-        """
-        populations = sorted(await self.populations(shard))
-        for few in _parts(populations, _POPULATIONS_TOGETHER):
-            groups = list(_parts(self.index.buckets_of_populations(shard, few), _KEYS_TOGETHER))
-            counts = await self.index.read(
-                "look for definitions", *(("EXISTS", *group) for group in groups)
-            )
-            there = [
-                key for group, any_ in zip(groups, counts, strict=True) if any_ for key in group
-            ]
-            for buckets in _parts(there, _BUCKETS_TOGETHER):
-                found = await self.index.read(
-                    "read all definitions", *(("HGETALL", bucket) for bucket in buckets)
-                )
-                yield dict(zip(buckets, found, strict=True))
-
     async def namespaces(self, shard: messages.ShardId) -> list[str]:
         """Return the namespaces that have a lane in a shard."""
         return [
@@ -228,12 +203,6 @@ class DefinitionReader:
             raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
-
-
-def _parts(listed: Sequence[str], most: int) -> Iterator[Sequence[str]]:
-    """Yield the names in parts of at most this many."""
-    for first in range(0, len(listed), most):
-        yield listed[first : first + most]
 
 
 def entries_of(claim: messages.Claim) -> dict[str, setrecord.SetEntry | None]:

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,8 +51,19 @@ class Used:
     is_known: bool = True
 
 
+class _Values(NamedTuple):
+    """A hash of values by digest; ``length``: of a digest; ``together``: how many to read."""
+
+    key: str
+    length: int
+    together: int
+
+
 DueOf = Callable[[definitions.Definition], int | None]
 
+#: Populations whose buckets are checked for existence together: most have few in a shard.
+_POPULATIONS_TOGETHER = 8
+_BUCKETS_TOGETHER = 32
 #: Chains in one reading command: less than 1 ms of the server's time.
 _CHAINS_TOGETHER = 1_000
 #: Lost chains in one script, and in one turn of the event loop.
@@ -110,17 +121,27 @@ class Sweeper:
         (meta,) = await self.index.read("sweep", fields)
         self.reader.check_meta(shard, meta)
         used = Used()
-        async for found in self.reader.walk(shard):
-            digests = {record[codec.KIND] for few in found.values() for record in few.values()}
-            kinds = await self.reader.kinds.read(shard, digests)
-            chains: _Chains = {}
-            for records in found.values():
-                _note(records, kinds, chains, used)
-            armed = await self._arm_lost(shard, chains, epoch, due_of)
-            yield Swept(looked_at=sum(map(len, found.values())), armed=armed)
+        populations = sorted(await self.reader.populations(shard))
+        for some in _parts(populations, _POPULATIONS_TOGETHER):
+            buckets = self.index.buckets_of_populations(shard, some)
+            yield Swept()
+            for few in _parts(await self.index.existing("sweep", buckets), _BUCKETS_TOGETHER):
+                found = await self.index.read("sweep", *(("HGETALL", bucket) for bucket in few))
+                kinds = await self._kinds(shard, found)
+                chains: _Chains = {}
+                for records in found:
+                    _note(records, kinds, chains, used)
+                armed = await self._arm_lost(shard, chains, epoch, due_of)
+                yield Swept(looked_at=sum(map(len, found)), armed=armed)
         if used.is_known and self.index.known_layout().former is None:
             async for removed in self._remove_unused(shard, epoch, used, patience_seconds):
                 yield removed
+
+    async def _kinds(
+        self, shard: messages.ShardId, found: Iterable[Mapping[bytes, bytes]]
+    ) -> dict[bytes, Kind]:
+        digests = {record[codec.KIND] for records in found for record in records.values()}
+        return await self.reader.kinds.read(shard, digests)
 
     async def _arm_lost(
         self, shard: messages.ShardId, chains: _Chains, epoch: messages.Epoch, due_of: DueOf
@@ -217,20 +238,30 @@ class Sweeper:
     ) -> AsyncIterator[Swept]:
         """Remove texts and blobs that no definition names any more."""
         names, of_sets = self.index.shard(shard), await self._targets_of_sets(shard)
-        for key, length, together, wanted in (
-            (names.texts, _KIND_NAME, _TEXTS_TOGETHER, used.kinds),
-            (names.blobs, _BLOB_NAME, _BLOBS_TOGETHER, used.targets | of_sets),
-        ):
-            async for fields in self._scan(key, together):
-                unused = sorted({name for name in fields if len(name) == length} - wanted)
-                if not unused:
-                    continue
-                patience = int(patience_seconds * 1e6)
-                call = self.index.call("collect", shard, key, epoch=epoch, patience=patience)
+        patience = int(patience_seconds * 1e6)
+        texts = _Values(names.texts, _KIND_NAME, _TEXTS_TOGETHER)
+        async for _, gone in self._collect(shard, epoch, texts, used.kinds, patience):
+            yield Swept(texts=gone)
+        blobs, wanted = _Values(names.blobs, _BLOB_NAME, _BLOBS_TOGETHER), used.targets | of_sets
+        async for marked, gone in self._collect(shard, epoch, blobs, wanted, patience):
+            yield Swept(marked=marked, blobs=gone)
+
+    async def _collect(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        values: _Values,
+        wanted: set[bytes],
+        patience: int,
+    ) -> AsyncIterator[tuple[int, int]]:
+        """Yield how many values each step marks and removes; ``wanted``: digests in use."""
+        async for fields in self._scan(values.key, values.together):
+            unused = sorted({name for name in fields if len(name) == values.length} - wanted)
+            if unused:
+                call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
                 call.put(unused=call.run(unused))
-                marked, gone = map(int, await self.index.scripts.run(call))
-                is_text = key == names.texts
-                yield Swept(texts=gone) if is_text else Swept(marked=marked, blobs=gone)
+                newly, gone = await self.index.scripts.run(call)
+                yield int(newly), int(gone)
 
     async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
         """Yield the fields of a hash, some at a time; a small one whole."""
