@@ -95,9 +95,11 @@ class Recorder:
         now, key = self._clock.monotonic(), (news.regarding.uid, news.reason)
         while self._noted and next(iter(self._noted.values())) <= now - WINDOW_SECONDS:
             del self._noted[next(iter(self._noted))]
-        waiting = self._waiting.setdefault(news.regarding.namespace, deque())
+        namespace = news.regarding.namespace
+        waiting = self._waiting.get(namespace, deque())
         if key not in self._noted and len(waiting) < MOST_WAITING:
             self._noted[key] = now
+            self._waiting[namespace] = waiting
             waiting.append((news, self._clock.now_us()))
             self._news.set()
 
