@@ -16,7 +16,7 @@ from unittest import mock
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import telemetry
+from duepoint import errors, telemetry
 from duepoint.delayqueue.wire import servers
 from duepoint.net import dialling
 from tests.simulation.loop import Process, SimulatedLoop, running_process
@@ -89,9 +89,13 @@ def controlled(
                 gc.enable()
 
 
+#: What no part of the product should meet, of the errors that it has logged since the last play.
+bugs: list[str] = []
+
+
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Silence the product's log: a million lines say less than the trace."""
+    """Silence the product's log: a million lines say less than the trace. Keep its bugs."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop])
     try:
@@ -100,5 +104,17 @@ def silent() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _drop(_logger: object, _name: str, _event: object) -> Any:
+def _drop(_logger: object, _name: str, event: Any) -> Any:
+    bugs.extend(f"{event['event']}: {one!r}" for one in _leaves(event.get("exc_info")))
     raise structlog.DropEvent
+
+
+def _leaves(error: Any) -> Iterator[BaseException]:
+    """Return the bugs in a logged error, which may be a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    elif isinstance(error, errors.Bug) or (
+        isinstance(error, Exception) and not isinstance(error, errors.DuepointError)
+    ):
+        yield error

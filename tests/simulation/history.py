@@ -151,6 +151,7 @@ class _History:
         return chance.BASE_US + self._loop.now_us
 
     def play(self) -> Record:
+        chance.bugs.clear()
         with chance.controlled(
             self._seed,
             self._loop,
@@ -221,7 +222,7 @@ class _History:
             statuses=statuses,
             members=members,
             exits=list(self._exits),
-            failures=[*self._failures, *self._client.refusals, *self._loop.failures],
+            failures=[*self._failures, *self._client.refusals, *self._loop.failures, *chance.bugs],
             trace=list(self._network.trace),  # closing adds to it
             messages=list(self._network.sent),
             turns=self._loop.turns,
