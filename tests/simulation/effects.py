@@ -10,7 +10,7 @@ from tests.simulation import slots
 from tests.simulation.history import Record
 
 #: Causes of runs that no slot of a Schedule started.
-_BY_HAND = frozenset({"Manual", "Backfill"})
+BY_HAND = frozenset({"Manual", "Backfill"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ def effects_of(record: Record) -> Effects:
     found = defaultdict(lambda: defaultdict(list))
     for job in record.made:
         effect = Effect(job.at_us, job.name, job.name)
-        found[job.owner_uid, job.trigger in _BY_HAND][job.slot_us].append(effect)
+        found[job.owner_uid, job.trigger in BY_HAND][job.slot_us].append(effect)
     for seen in record.seen:
         effect = Effect(seen.at_us, seen.id, seen.event, not 200 <= seen.status < 300)
         slot = slots.instant_us(seen.slot)
-        found[seen.uid, seen.trigger in _BY_HAND][slot].append(effect)
+        found[seen.uid, seen.trigger in BY_HAND][slot].append(effect)
     for id_, fields in _entries(record):
         at_us = int(id_.partition("-")[0]) * 1_000
         effect = Effect(at_us, fields["id"], fields["id"])
         slot = slots.instant_us(fields["scheduled_time"])
-        found[_owner(fields), fields["trigger"] in _BY_HAND][slot].append(effect)
+        found[_owner(fields), fields["trigger"] in BY_HAND][slot].append(effect)
     return found
 
 

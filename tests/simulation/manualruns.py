@@ -74,9 +74,7 @@ def _judge_run(
         return  # an edit applies from the next slot on
     for slot in _slots(subject, run, may=False):
         found = subject.by_hand.get(slot, ())
-        excused = overlaps.excuses(
-            subject.spec, runs, slot, run.at_us, by_us, has_begun=bool(found)
-        )
+        excused = overlaps.excuses(subject.spec, runs, slot, run.at_us, by_us, by_hand=True)
         waits = found and found[-1].refused
         if not found and not excused and not _entries_lost(judgement, subject):
             judgement.complain(run.name, f"slot {judgement.text(slot)} is lost")

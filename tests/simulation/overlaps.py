@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation import effects
 from tests.simulation.effects import Effect
 from tests.simulation.history import Record
 from tests.simulation.judgement import Subject
@@ -26,12 +27,14 @@ class Run:
     """A run from its first effect until it ended, as the world saw it.
 
     Attributes:
+        by_hand: whether a ScheduleRun asked for it; its slot may be one of the Schedule's, too.
         is_withdrawn: its Job was deleted as soon as it existed.
     """
 
     slot_us: int
     begin_us: int
     end_us: int
+    by_hand: bool
     is_withdrawn: bool = False
 
 
@@ -43,6 +46,7 @@ def runs_of(record: Record, subject: Subject) -> list[Run]:
                 job.slot_us,
                 job.at_us,
                 min(job.ended_us or _FAR, job.gone_us or _FAR),
+                job.trigger in effects.BY_HAND,
                 is_withdrawn=not job.ended_us
                 and 0 < (job.gone_us or 0) - job.at_us < _WITHDRAWN_US,
             )
@@ -51,8 +55,9 @@ def runs_of(record: Record, subject: Subject) -> list[Run]:
         ]
     else:
         found = [
-            Run(slot, tried[0].at_us, tried[-1].at_us + wait_us(tried))
-            for slot, tried in (*subject.effects.items(), *subject.by_hand.items())
+            Run(slot, tried[0].at_us, tried[-1].at_us + wait_us(tried), by_hand)
+            for by_hand, slots in ((False, subject.effects), (True, subject.by_hand))
+            for slot, tried in slots.items()
         ]
     return sorted(found, key=lambda run: run.begin_us)
 
@@ -72,12 +77,11 @@ def excuses(
     due: int,
     by_us: int,
     *,
-    has_begun: bool = True,
+    by_hand: bool = False,
 ) -> bool:
     """Whether a slot may have been skipped, delayed or replaced because of another run.
 
-    ``has_begun``: whether one of the runs may be its own. A run by hand that never began may have
-    been skipped because of the Schedule's own run of the same slot.
+    A run by hand may have the same slot as one of the Schedule's, and each excuses the other.
     """
     policy = spec.get("concurrencyPolicy", "Allow")
     if policy == "Allow":
@@ -85,7 +89,7 @@ def excuses(
     if policy == "Replace" and any(run.slot_us == slot for run in runs):
         # it began, and a newer one replaced it before it was delivered
         return any(run.slot_us > slot and run.begin_us >= due for run in runs)
-    others = [run for run in runs if run.slot_us != slot or (policy == "Forbid" and not has_begun)]
+    others = [run for run in runs if (run.slot_us, run.by_hand) != (slot, by_hand)]
     return any(run.begin_us <= by_us and run.end_us >= due for run in others)
 
 
