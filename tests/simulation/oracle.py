@@ -52,6 +52,8 @@ _FOLLOWING_US = 100 * S
 #: How far the status of a Schedule that fires every second may be behind: 10 s between two writes,
 #: and the wait for the part of a second in which no slots fire.
 _LAG_US = 20 * S
+#: Without a deadline, by docs/reference/semantics.md.
+_ONE_OFF_SECONDS = 60
 
 
 def judge(record: Record) -> list[str]:
@@ -149,11 +151,13 @@ def _slots(
         if not segment.runs:
             continue
         begin_us = created_us if _is_first_seen(wishes, segment) else segment.begin_us
-        found = slots.slots_of(segment.spec, created_us, end_us + _FOLLOWING_US)
+        late_us = _late_us(segment) if begin_us == created_us else 0
+        found = slots.slots_of(segment.spec, created_us - late_us, end_us + _FOLLOWING_US)
         for slot, following in itertools.zip_longest(found, found[1:]):
             due = slot + slots.jitter_us(segment.spec, "shop", subject.name, slot, following)
-            if due > end_us or slot < begin_us:
+            if due > end_us or slot < begin_us - late_us:
                 continue
+            due = max(due, begin_us)
             is_over = due > segment.latest_end_us + LATENESS_US
             if is_over and not _is_shown_again(judgement, segment, due):
                 continue
@@ -168,6 +172,12 @@ def _slots(
             ):
                 required[slot] = due
     return required, allowed, earliest
+
+
+def _late_us(segment: segments.Segment[Wish]) -> int:
+    """Return how late a one-off may be that had passed when its Schedule was created."""
+    is_one_off = segment.spec["schedule"].startswith("@at")
+    return segment.spec.get("startingDeadlineSeconds", _ONE_OFF_SECONDS) * S if is_one_off else 0
 
 
 def _is_shown_again(judgement: Judgement, segment: segments.Segment[Wish], due: int) -> bool:
