@@ -512,19 +512,17 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
         rows = map(json.loads, (await asyncio.to_thread(call)).splitlines())
         return {row["check"]: row for row in rows}
 
-    async def knows_the_worker() -> bool:
-        seen = json.loads("{}")
+    in_order = ("crd schedules", "crd schedulesets", "leader", "version", "redis", "lag", "clocks")
+    found: dict[str, dict] = {}
+
+    async def is_in_order() -> bool:
         try:
-            seen = await checks(0)
+            found.update(await checks(0))
         except AssertionError:
             return False
-        return seen["workers"]["state"] == "ok"
+        return all(found[name]["state"] == "ok" for name in (*in_order, "workers"))
 
-    await eventually(knows_the_worker, "all is in order", pause_seconds=OF_PROCESSES_SECONDS)
-    found = await checks(0)
-    in_order = ("crd schedules", "crd schedulesets", "leader", "version", "redis", "lag", "clocks")
-    for name in in_order:
-        assert found[name]["state"] == "ok", found[name]
+    await eventually(is_in_order, "all is in order", pause_seconds=OF_PROCESSES_SECONDS)
     assert "valkey" in found["redis"]["found"]
     of_developer = await developer.run("doctor", "--lease", lease)
     assert "unknown" in of_developer  # others' rights
