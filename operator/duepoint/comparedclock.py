@@ -42,6 +42,8 @@ class ComparedClock:
     def __init__(self, own: Clock) -> None:
         self._own = own
         self.timer_step_seconds = float(getattr(own, "timer_step_seconds", 0.0))
+        #: This machine's clock minus Redis's; None until Redis's time was read.
+        self.skew_us: int | None = None
         self.use_own()
 
     def now_us(self) -> int:
@@ -116,6 +118,7 @@ class ClockWatch:
         skews = {"Redis's": await self._skew_us(redis_time)}
         skew_us = skews["Redis's"]
         if skew_us is not None:
+            self._clock.skew_us = skew_us
             telemetry.clock_skew_seconds.set(skew_us / MICROSECONDS_PER_SECOND)
         if skew_us is None or abs(skew_us) > LIMIT_US:
             skews["the API server's"] = await self._skew_us(self._api_time)

@@ -26,6 +26,7 @@ import msgspec
 
 from duepoint import __version__, errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.comparedclock import ComparedClock
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
 from duepoint.delayqueue import serverhealth
@@ -61,8 +62,8 @@ async def report(
         now_us = clock.now_us()
         now = times.time_text(now_us - now_us % _SECOND_US)
         found: dict[str, Any] = {"at": now, "troubles": _bare(health.troubles())}
-        if (skew_us := getattr(clock, "skew_us", None)) is not None:
-            found["clock_skew_seconds"] = round(skew_us / _SECOND_US, 3)
+        if isinstance(clock, ComparedClock) and clock.skew_us is not None:
+            found["clock_skew_seconds"] = round(clock.skew_us / _SECOND_US, 3)
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 seen = await queue.inspection.index_view()
