@@ -166,7 +166,10 @@ def a_worker(
     """The product's worker around a target for everything."""
     clock = clock or clocks.SystemClock()
     limits = claimer.Limits(
-        batch=500, under_way=4 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
+        batch=_CONCURRENCY,
+        under_way=4 * _CONCURRENCY,
+        lease_seconds=10.0,
+        grace_seconds=grace_seconds,
     )
     fires = firing.Firer(
         queue=queue,

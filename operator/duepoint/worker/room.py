@@ -2,10 +2,11 @@
 
 A point that one worker holds no other can fire, so a worker holds a few times as many as it can try
 at once, and no more (``Room``). Each shard that is due gets a ``PART`` of the free room. A shard
-that had more points than its last claim could take gets as much as there is room for, because a
-claim of one point costs as much as one of hundreds. Shards of the namespaces with the fewest points
-in hand come first. When there is no room, namespaces with less than a part in hand still get one,
-so that a burst of one namespace keeps no other waiting.
+that had more points than its last claim could take gets a whole batch, because a claim of one point
+costs as much as one of hundreds: one shard at a time, so that the server serves the next claim
+while the worker plans this one. Shards of the namespaces with the fewest points in hand come first.
+When there is no room, namespaces with less than a part in hand still get one, so that a burst of
+one namespace keeps no other waiting.
 
 Each kind of attempt has its own queue, so no kind waits behind another (``AttemptPlaces``). A Job
 uses a connection to the API server for a moment (``JobPlaces``): connections free up by themselves,
@@ -76,9 +77,14 @@ class Room:
         beyond = min(0, self._most - self.in_hand.total()) + _BEYOND
         asked: dict[int, list[messages.ShardId]] = {}
         later: list[messages.ShardId] = []
+        has_large = False
         for shard in sorted(due, key=self._in_hand_beside):
             size = min(self._batch, max(self._part, self.more.get(shard, 0)))
+            if size > self._part and has_large:
+                later.append(shard)
+                continue
             if free >= min(size, enough):
+                has_large = has_large or size > self._part
                 size = min(size, free)
                 free -= size
             elif beyond >= self._part and self._in_hand_beside(shard) < self._part:

@@ -260,22 +260,47 @@ local function reply(left_alone, waited, ...)
   return { 'time', digits(now), 'wait', waited, 'left_alone', math.min(left_alone, 1), ... }
 end
 
+-- Returns the record of the schedule of each member of a {member, due, ...} list, or false. It reads bucket by bucket:
+-- a command for each member would cost as much as the rest of the claim.
+local function records_of_schedules(found)
+  local records, ids_of, places_of = {}, {}, {}
+  local buckets, unpack_struct, floor, sub = args.buckets, struct.unpack, math.floor, string.sub
+  for j = 1, #found, 2 do
+    local member, place = found[j], (j + 1) / 2
+    records[place] = false
+    if #member >= CHAIN_LENGTH then
+      local rest, low = unpack_struct('>I6I2', member)
+      local bucket = floor(low / 4) * buckets + rest % buckets
+      local ids, places = ids_of[bucket], places_of[bucket]
+      if not ids then
+        ids, places = {}, {}
+        ids_of[bucket], places_of[bucket] = ids, places
+      end
+      local count = #ids + 1
+      ids[count], places[count] = sub(member, 1, ID_LENGTH), place
+    end
+  end
+  for bucket, ids in pairs(ids_of) do
+    local places = places_of[bucket]
+    for i, record in ipairs(redis.call('HMGET', bucket_key(ids[1], buckets), unpack(ids))) do
+      records[places[i]] = record
+    end
+  end
+  return records
+end
+
 -- Returns the lanes in the form of the reply, and the occurrences among their members.
 local function described(found_by_lane)
-  local lanes, occurrences, buckets = {}, {}, args.buckets
+  local lanes, occurrences = {}, {}
   for i = 1, #found_by_lane, 2 do
-    local lane, found, records = found_by_lane[i], found_by_lane[i + 1], {}
+    local lane, found, at = found_by_lane[i], found_by_lane[i + 1], 2 * i
     for j = 1, #found, 2 do
-      local member = found[j]
-      local schedule = string.sub(member, 1, ID_LENGTH)
-      records[(j + 1) / 2] = #member >= CHAIN_LENGTH and redis.call('HGET', bucket_key(schedule, buckets), schedule)
-      if #member > CHAIN_LENGTH then
-        occurrences[#occurrences + 1] = member
+      if #found[j] > CHAIN_LENGTH then
+        occurrences[#occurrences + 1] = found[j]
       end
     end
-    local at = 2 * i
     lanes[at - 1], lanes[at] = lane, is_of_set(lane) and redis.call('HGET', META, lane)
-    lanes[at + 1], lanes[at + 2] = found, records
+    lanes[at + 1], lanes[at + 2] = found, records_of_schedules(found)
   end
   return lanes, occurrences
 end
