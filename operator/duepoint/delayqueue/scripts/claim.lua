@@ -264,13 +264,12 @@ end
 -- a command for each member would cost as much as the rest of the claim.
 local function records_of_schedules(found)
   local records, ids_of, places_of = {}, {}, {}
-  local buckets, unpack_struct, floor, sub = args.buckets, struct.unpack, math.floor, string.sub
+  local buckets, sub = args.buckets, string.sub
   for j = 1, #found, 2 do
     local member, place = found[j], (j + 1) / 2
     records[place] = false
     if #member >= CHAIN_LENGTH then
-      local rest, low = unpack_struct('>I6I2', member)
-      local bucket = floor(low / 4) * buckets + rest % buckets
+      local bucket = bucket_of(member, buckets)
       local ids, places = ids_of[bucket], places_of[bucket]
       if not ids then
         ids, places = {}, {}
@@ -282,7 +281,7 @@ local function records_of_schedules(found)
   end
   for bucket, ids in pairs(ids_of) do
     local places = places_of[bucket]
-    for i, record in ipairs(redis.call('HMGET', bucket_key(ids[1], buckets), unpack(ids))) do
+    for i, record in ipairs(redis.call('HMGET', bucket_key(bucket, buckets), unpack(ids))) do
       records[places[i]] = record
     end
   end

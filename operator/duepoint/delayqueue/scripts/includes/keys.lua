@@ -5,8 +5,12 @@ local function lane_key(lane)
   return TAG .. 'points:' .. lane
 end
 
--- Returns the bucket of the definition with this id; `buckets` is their number in each population.
-local function bucket_key(id, buckets)
+-- Returns the bucket of the definition with this id, as one number; `buckets` is their number in each population.
+local function bucket_of(id, buckets)
   local rest, low = struct.unpack('>I6I2', id)
-  return string.format('%sdefs:n%x:%.0f', TAG, math.floor(low / 4), rest % buckets)
+  return math.floor(low / 4) * buckets + rest % buckets
+end
+
+local function bucket_key(bucket, buckets)
+  return string.format('%sdefs:n%x:%.0f', TAG, math.floor(bucket / buckets), bucket % buckets)
 end
