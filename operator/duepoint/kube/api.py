@@ -199,6 +199,8 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 await faults.reach(FaultPoint.AFTER_LIST_PAGE)
                 page = port.decoded(decoder, body, f"GET {path}")
                 asked = {**asked, "continue": page.metadata.continue_token}
+                asked.pop("resourceVersion", None)  # the token names the version
+                asked.pop("resourceVersionMatch", None)
                 if not page.metadata.continue_token:
                     yield page
                     return

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from duepoint import errors
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, times
 from duepoint.runs import run
 
@@ -58,15 +59,23 @@ class EndedPod(msgspec.Struct, frozen=True):
     status: _PodStatus = _PodStatus()
 
 
-async def of_job(api: port.Api, namespace: str, job_name: str) -> str:
+async def of_job(api: port.Api, namespace: str, job_name: str, version: str) -> str:
     """Return how a Job's newest failed Pod ended; empty = no Pod has failed, or Pods are gone.
+
+    Args:
+        version: the Job's resourceVersion. The Pods are read as they were then: an evicted Pod is
+            removed as soon as the Job's status counts it.
 
     Raises:
         kube_errors.ApiError: we may not list Pods, or the API server does not answer.
     """
     query = {"labelSelector": f"batch.kubernetes.io/job-name={job_name}"}
     path = port.path("/api/v1", namespace, "pods")
-    listed = await port.listed(api, path, EndedPod, query=query)
+    then = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
+    try:
+        listed = await port.listed(api, path, EndedPod, query=query | then)
+    except kube_errors.Gone:  # etcd keeps no version that old
+        listed = await port.listed(api, path, EndedPod, query=query)
     pods = sorted(listed, key=lambda pod: pod.metadata.creation_timestamp or "", reverse=True)
     return next((words for pod in pods for words in _ends(pod.status)), "")
 

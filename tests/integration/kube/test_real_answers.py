@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from duepoint.kube import api, credentials, jobbuilder, jobs
+from duepoint.kube import api, credentials, jobbuilder, jobs, pods, port
 from duepoint.schedules.conditions import Reason
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
@@ -77,3 +78,26 @@ async def test_an_indexed_job_has_less_room_in_its_name(
     )
     assert verdict.reason is Reason.INVALID_JOB_TEMPLATE
     assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')
+
+
+async def test_the_end_of_a_pod_is_read_as_of_its_job_though_the_pod_is_gone(
+    session: api.ApiSession, kube_namespace: str
+):
+    paths = port.path("/api/v1", kube_namespace, "pods")
+    labels = {"batch.kubernetes.io/job-name": "drained"}
+    containers = [{"name": "main", "image": "busybox"}]
+    pod = {"metadata": {"name": "one", "labels": labels}, "spec": {"containers": containers}}
+    await session.request("POST", paths, pod)
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    answer = await session.request(
+        "PATCH",
+        f"{paths}/one/status",
+        {"status": {"phase": "Failed", "conditions": [why]}},
+        content_type="application/merge-patch+json",
+    )
+    then = msgspec.json.decode(answer, type=pods.EndedPod).metadata.resource_version
+    gone = await session.request("DELETE", f"{paths}/one", {"gracePeriodSeconds": 0})
+    now = msgspec.json.decode(gone, type=pods.EndedPod).metadata.resource_version
+
+    assert await pods.of_job(session, kube_namespace, "drained", then) == "EvictionByEvictionAPI"
+    assert await pods.of_job(session, kube_namespace, "drained", now) == ""

@@ -135,21 +135,23 @@ class JobWatch:
         state = self._reporter.states.get(owner.uid)
         if state is None or not state.is_running(jobstate.start_of(job, owner, slot_us)):
             return ""
-        found = known or await self._read_pods(owner.namespace, job.metadata.name)
+        found = known or await self._read_pods(job.metadata)
         if end is None:
             self._pod_ends[job.metadata.uid] = found
         return found
 
-    async def _read_pods(self, namespace: str, job_name: str) -> str:
+    async def _read_pods(self, job: port.Metadata) -> str:
         second = int(self._term.clock.monotonic())
         self._reads = (second, self._reads[1] + 1 if self._reads[0] == second else 1)
         if self._reads[1] > _READS_PER_SECOND:
             return ""
         try:
             async with asyncio.timeout(_READ_SECONDS):
-                return await pods.of_job(self._term.api, namespace, job_name)
+                return await pods.of_job(
+                    self._term.api, job.namespace, job.name, job.resource_version
+                )
         except (TimeoutError, kube_errors.ApiError) as trouble:
-            telemetry.logger.debug("pods not read", job=job_name, error=str(trouble))
+            telemetry.logger.debug("pods not read", job=job.name, error=str(trouble))
             return ""
 
     def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
