@@ -44,8 +44,9 @@ MOST_INTERIM = 32
 
 _SWITCHING_PROTOCOLS = 101
 _FRAMED_BY = ("content-length", "transfer-encoding")
-#: Format and offset of ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``.
-_BYTES_ACKED, _ACKED_OFFSET = struct.Struct("=Q"), 120
+#: Linux's ``struct tcp_info`` (linux/tcp.h) from ``tcpi_bytes_acked`` to ``tcpi_bytes_retrans``:
+#: bytes acked, not sent yet, sent, and sent again.
+_TCP_INFO = struct.Struct("=120x Q 16x I 52x Q Q")
 #: Most idle connections of a pool; further ones are closed after their answer.
 _MOST_IDLE = 1024
 
@@ -276,7 +277,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         was_taken: whether a byte of the last request may have reached the server before it closed
-            the connection. False only if the server's kernel has acknowledged none.
+            the connection. False only if its kernel has acknowledged none that can be read.
         idle_since: when the pool put the connection aside, by the loop's clock.
     """
 
@@ -286,7 +287,7 @@ class Connection(asyncio.Protocol):
         self._parser = ResponseParser()
         self._pending: asyncio.Future[Response] | None = None
         self.was_taken = True
-        self._acknowledged: int | None = None
+        self._sent_before = self._request_bytes = 0
         self.idle_since = 0.0
 
     @property
@@ -302,7 +303,8 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None:
             raise Cut("the connection was closed")
-        self._acknowledged, self.was_taken = _acknowledged(self._transport), True
+        self._sent_before += self._request_bytes
+        self._request_bytes, self.was_taken = len(request), True
         self._parser = ResponseParser(rule)
         self._pending = self._loop.create_future()
         timer = self._loop.call_at(deadline, self._expire)
@@ -345,8 +347,13 @@ class Connection(asyncio.Protocol):
         self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
 
     def _note_taken(self) -> None:
-        if self.was_taken and self._acknowledged is not None and self._transport is not None:
-            self.was_taken = _acknowledged(self._transport) != self._acknowledged
+        if self.was_taken and self._transport is not None:
+            acknowledged, outstanding = _progress(self._transport)
+            # Encrypted it is longer by less than a record, and a part of a record cannot be read.
+            was_left = outstanding >= self._request_bytes
+            # Without TLS: the server reset the connection before we could write.
+            was_late = acknowledged == self._sent_before
+            self.was_taken = not (was_left or was_late)
 
     def _expire(self) -> None:
         self._settle(self._parser.partial(), TimeoutError())
@@ -361,17 +368,21 @@ class Connection(asyncio.Protocol):
             self._pending.set_exception(error)
 
 
-def _acknowledged(transport: asyncio.Transport) -> int | None:
-    """Return how many bytes the peer's kernel has acknowledged; None if ours does not tell."""
+def _progress(transport: asyncio.Transport) -> tuple[int, int]:
+    """Return how many bytes the peer's kernel has acknowledged, and how many it has not.
+
+    Both are -1 if our kernel does not tell.
+    """
     connected = transport.get_extra_info("socket")
     if connected is None or not hasattr(socket, "TCP_INFO"):
-        return None
-    size = _ACKED_OFFSET + _BYTES_ACKED.size
+        return -1, -1
     try:
-        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        return int(_BYTES_ACKED.unpack_from(info, _ACKED_OFFSET)[0])
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        acked, not_sent, sent, again = _TCP_INFO.unpack(info)
     except (OSError, struct.error):
-        return None
+        return -1, -1
+    acknowledged = int(acked) - 1  # without our SYN
+    return acknowledged, int(not_sent + sent - again) - acknowledged
 
 
 # -- the pool --------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -120,6 +122,30 @@ async def test_a_request_that_may_have_been_read_is_not_repeated():
         with pytest.raises(httpclient.Cut):
             await ask(lines)
         assert (await ask(lines)).body == b"ok"
+
+
+@pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["closed", "reset"])
+async def test_a_request_that_the_server_did_not_take_is_sent_again(linger: tuple[int, int]):
+    loop = asyncio.get_running_loop()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+
+    async def serve_once() -> socket.socket:
+        accepted, _ = await loop.sock_accept(listener)
+        await loop.sock_recv(accepted, 1024)
+        await loop.sock_sendall(accepted, OK)
+        return accepted
+
+    port = listener.getsockname()[1]
+    lines = Lines(httpclient.Endpoint(host="127.0.0.1", port=port), 1)
+    first, _ = await asyncio.gather(serve_once(), ask(lines))
+    first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
+    first.close()  # the client writes before it looks at the connection again
+    response, second = await asyncio.gather(ask(lines), serve_once())
+    assert response.body == b"ok"
+    second.close()
+    listener.close()
+    lines.close()
 
 
 async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
