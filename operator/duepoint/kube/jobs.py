@@ -128,11 +128,6 @@ def is_run_of(job: Job, owner: JobOwner) -> bool:
     return owner_of(job) == owner and slot_us(job) is not None
 
 
-def is_released(job: Job) -> bool:
-    """Whether the Job has no controller: its owner reference was removed."""
-    return not any(reference.controller for reference in job.metadata.owner_references or ())
-
-
 async def find(api: port.Api, namespace: str, name: str) -> Job | None:
     """Return the Job of that name, or None."""
     return await port.find(api, collection(namespace), Job, name)

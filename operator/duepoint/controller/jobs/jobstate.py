@@ -19,8 +19,6 @@ from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 
 # How a run ended although nobody saw its Job end.
-#: The watch showed that the Job was deleted.
-DELETED = "the Job was deleted before it ended"
 #: The Job does not exist; it may have ended before it was deleted.
 LOST = "the Job is gone, and its end was not seen"
 #: The Job exists, but is no longer a run of the Schedule.
@@ -80,30 +78,6 @@ def _why(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 
 
-def unseen_end(
-    owner: JobOwner, slot_us: int, job_name: str, *, is_wanted: bool, started_us: int
-) -> RunEvent:
-    """Return the end of a run whose Job was deleted, released or not found, without time or cause.
-
-    Args:
-        is_wanted: whether a ScheduleRun created the Job.
-        started_us: 0 = unknown; the slot then, so that it does not become the newest run.
-    """
-    return RunEvent(
-        uid=owner.uid,
-        namespace=owner.namespace,
-        name=owner.name,
-        generation=0,
-        slot_us=slot_us,
-        trigger="Manual" if is_wanted else "Schedule",
-        state=RunState.FAILED,
-        reason=Reason.DELETED,
-        at_us=0,
-        started_us=started_us or slot_us,
-        job_name=job_name,
-    )
-
-
 def trigger(job: jobs.Job) -> str:
     """Return ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``; ``Schedule`` if unknown."""
     word = (job.metadata.annotations or {}).get(jobbuilder.TRIGGER)
@@ -130,6 +104,7 @@ class OwnedJob:
         succeeded: whether it succeeded or failed; None = it is active.
         is_leaving: whether it is being deleted; history ignores it then.
         without_pods_us: since when it could have had Pods; None = it has some, or cannot.
+        pod_end: how its Pod ended, read when it was bound to fail; empty = unknown.
     """
 
     owner: JobOwner
@@ -141,6 +116,7 @@ class OwnedJob:
     succeeded: bool | None = None
     is_leaving: bool = False
     without_pods_us: int | None = None
+    pod_end: str = ""
 
     @property
     def namespace(self) -> str:
@@ -196,8 +172,3 @@ class JobCache:
     def find(self, owner: JobOwner, job_name: str) -> OwnedJob | None:
         """Return the Schedule's Job of that name, ended or not."""
         return next((job for job in self.of(owner) if job.name == job_name), None)
-
-    def without_pods(self, owner: JobOwner) -> OwnedJob | None:
-        """Return the Job that has lacked Pods for longest, if any."""
-        found = [job for job in self.of(owner) if job.without_pods_us is not None]
-        return min(found, key=lambda job: (job.without_pods_us or 0, job.name), default=None)

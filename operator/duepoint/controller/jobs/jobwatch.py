@@ -28,8 +28,7 @@ from duepoint.runs.run import RunEvent, RunState
 _AGAIN_SECONDS = 0.5
 #: The failure reason of a Job for which only its Pods know the cause.
 _OF_PODS = "BackoffLimitExceeded"
-#: The most reads of Pods in a second, and the timeout of one.
-_READS_PER_SECOND = 20
+#: The timeout of a read of Pods.
 _READ_SECONDS = 2.0
 
 
@@ -48,10 +47,6 @@ class JobWatch:
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._cache = JobCache()
-        #: The second in which Pods were last read, and the number of reads in it.
-        self._reads = (0, 0)
-        #: How Pods ended, by uids of failing Jobs: an evicted Pod is gone when its Job ends.
-        self._pod_ends: dict[str, str] = {}
         self.sync = JobSync(term, self._cache)
 
     async def run(self) -> None:
@@ -124,35 +119,26 @@ class JobWatch:
     async def _pod_end(self, job: jobs.Job) -> str:
         """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
 
-        Further changes of Jobs wait for the answer, so if many Jobs fail at once, only the Pods of
-        some are read.
+        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends.
         """
-        end, owner, slot_us = jobs.finished(job), jobs.owner_of(job), jobs.slot_us(job)
-        known = self._pod_ends.pop(job.metadata.uid, "")
-        cause = end or jobs.failing(job)
+        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+        cause = jobs.finished(job) or jobs.failing(job)
         if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
-        state = self._reporter.states.get(owner.uid)
+        state, known = self._reporter.states.get(owner.uid), self._cache.get(job.metadata.uid)
         if state is None or not state.is_running(jobstate.start_of(job, owner, slot_us)):
             return ""
-        found = known or await self._read_pods(job.metadata)
-        if end is None:
-            self._pod_ends[job.metadata.uid] = found
+        found = known.pod_end if known is not None else ""
+        if not found:
+            with contextlib.suppress(TimeoutError, kube_errors.ApiError):
+                async with asyncio.timeout(_READ_SECONDS):
+                    of = job.metadata
+                    found = await pods.of_job(
+                        self._term.api, of.namespace, of.name, of.resource_version
+                    )
+        if known is not None:
+            known.pod_end = found
         return found
-
-    async def _read_pods(self, job: port.Metadata) -> str:
-        second = int(self._term.clock.monotonic())
-        self._reads = (second, self._reads[1] + 1 if self._reads[0] == second else 1)
-        if self._reads[1] > _READS_PER_SECOND:
-            return ""
-        try:
-            async with asyncio.timeout(_READ_SECONDS):
-                return await pods.of_job(
-                    self._term.api, job.namespace, job.name, job.resource_version
-                )
-        except (TimeoutError, kube_errors.ApiError) as trouble:
-            telemetry.logger.debug("pods not read", job=job.name, error=str(trouble))
-            return ""
 
     def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
         """Handle an existing Job.
@@ -164,7 +150,7 @@ class JobWatch:
         name, uid = job.metadata.name, job.metadata.uid
         owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._cache.get(uid)
         if known is not None and (slot_us is None or known.owner != owner):
-            self._leave(known, jobstate.RELEASED)
+            self._leave(known)
         elif owner is not None and slot_us is not None and self._is_its_own(owner):
             if self.sync.late.is_back(owner.uid, name, uid):
                 self._term.record(changes.of_job_made_again(_about(owner), name, uid))
@@ -196,23 +182,16 @@ class JobWatch:
     def _remove(self, job: jobs.Job) -> None:
         """Handle a Job that is gone; its last state may show an end that is new."""
         uid = job.metadata.uid
-        self._pod_ends.pop(uid, None)
         self._observe(job)
         if (known := self._cache.get(uid)) is not None:
             now_us = self._term.clock.now_us()
             self.sync.late.record_gone(known.owner.uid, known.name, uid, now_us)
-            self._leave(known, jobstate.DELETED)
+            self._leave(known)
 
-    def _leave(self, known: OwnedJob, why: str) -> None:
-        """Drop a Job that was deleted or released, and end its run if it was active.
-
-        The run ends now: a deletionTimestamp says when the deletion began, and a Job that was
-        deleted at once has none.
-        """
+    def _leave(self, known: OwnedJob) -> None:
+        """Drop a Job that was deleted or released; the sync ends its run if that is active."""
         self._cache.drop(known.uid)
         self.sync.request(known.owner.uid)
-        if known.succeeded is None:
-            self.sync.gone(known, why)
         self.sync.job_ended(known.owner.uid, known.name)
 
     def found(self, job: jobs.Job) -> None:

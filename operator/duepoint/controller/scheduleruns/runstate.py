@@ -180,14 +180,6 @@ def _parallel(run: ScheduleRunState) -> int:
     return min(run.wanted.slots.max_parallel, max(1, policy.max_concurrency))
 
 
-def may_wait(run: ScheduleRunState) -> bool:
-    """Whether, by its own policy, its slot may wait for other runs of the Schedule."""
-    if run.wanted is None or run.ended_us is not None or not run.course.open:
-        return False
-    slots = run.wanted.slots
-    return isinstance(slots, Trigger) and slots.concurrency == "Queue"
-
-
 def open_next(run: ScheduleRunState) -> list[int]:
     """Open the next slots; return those to enqueue, lost ones first."""
     assert run.known is not None and run.wanted is not None  # noqa: S101, PT018

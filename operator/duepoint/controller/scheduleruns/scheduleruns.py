@@ -135,10 +135,6 @@ class ScheduleRuns:
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
             self._check_soon(uid)
 
-    def has_waiting(self, known: Definition) -> bool:
-        """Whether a ScheduleRun may wait for runs of this Schedule, whatever its policy says."""
-        return any(map(runstate.may_wait, self._of_schedule(known.namespace, known.name)))
-
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job must stay: no published status shows how its run ended."""
         run, slot_us = self._of_job(namespace, job_name)
@@ -217,9 +213,6 @@ class ScheduleRuns:
         if run.ended_us is None and run.schedule_uid:
             self._deleted[uid] = run.schedule_uid, run.seen.namespace
             self._check_soon(uid)
-
-    def _of_schedule(self, namespace: str, name: str) -> list[ScheduleRunState]:
-        return [self._runs[uid] for uid in self._by_schedule.get((namespace, name), ())]
 
     def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
         """Return the ScheduleRun that requested an event's slot, and that slot."""

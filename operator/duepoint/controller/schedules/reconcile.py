@@ -203,7 +203,7 @@ class Reconciler:
         # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
         # API server must not keep an edit out of the queue.
         if plan.is_wider(stored, known):
-            others.jobs.sync.widen(seen.uid)
+            others.jobs.sync.job_ended(seen.uid, "")
         pending = "" if verdict is None else verdict.message
         report = statusconditions.stored(wanted, made, is_new=not is_accepted, pending=pending)
         return self._record(task, report, known, is_final=not pending)

@@ -104,7 +104,7 @@ async def test_a_deleted_job_s_run_finished_when_it_was_deleted_and_says_deleted
         status = world.status()
         last = status["lastRun"]
         assert (last["outcome"], last["reason"]) == ("Failed", "Deleted")
-        assert last["message"] == "the Job was deleted before it ended"
+        assert last["message"] == "the Job is gone, and its end was not seen"
         assert last["startTime"] == "2026-03-01T12:05:00Z"
         assert last["finishTime"][:19] == status["lastFailureTime"][:19] == "2026-03-01T12:06:30"
         assert world.condition("LastRunSucceeded")["reason"] == "Deleted"
