@@ -10,9 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import msgspec
 
 from duepoint import errors
 from duepoint.controller.jobs import jobstate
@@ -35,7 +32,7 @@ class ScheduleRunState:
         seen: without its texts.
         wanted: the parsed spec without its payload; None if invalid.
         verdict: why it cannot go on or has ended early; None = its progress says where it stands.
-        published: the API server's status, as far as we know; ``shown`` is its parsed form.
+        published: the API server's status, as far as we know.
         published_at: when the status was last written, monotonic.
         schedule_uid: the Schedule that it belongs to, once found. The status names it before any
             slot is enqueued.
@@ -43,30 +40,28 @@ class ScheduleRunState:
         planned: how many slots it has in all; None = not counted yet.
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
             enqueue without an answer, or a loss of Redis.
-        lost: open slots that were found nowhere, to be enqueued again.
-        changes: the number of changes of its progress.
-        ended_us: when the ScheduleRun ended, once that is published; None = not yet.
     """
 
     seen: Observed
     wanted: Wanted | None = None
     verdict: runstatus.Verdict | None = None
     course: progress.Progress = field(default_factory=progress.Progress)
-    published: dict[str, Any] = field(default_factory=dict)
-    shown: runstatus.PublishedRunStatus = runstatus.NOTHING
+    published: runstatus.RunStatus = field(default_factory=runstatus.RunStatus)
     published_at: float = float("-inf")
     schedule_uid: str = ""
     known: Definition | None = None
     planned: int | None = None
     is_doubtful: bool = False
-    lost: list[int] = field(default_factory=list)
-    changes: int = 0
-    ended_us: int | None = None
 
     @property
     def has_begun(self) -> bool:
         """Whether its status names the Schedule that it belongs to."""
-        return bool(self.shown.schedule_uid)
+        return bool(self.published.schedule_uid)
+
+    @property
+    def ended_us(self) -> int | None:
+        """When the ScheduleRun ended, once that is published; None = not yet."""
+        return self.published.ended_us
 
     @property
     def schedule_key(self) -> tuple[str, str]:
@@ -103,36 +98,26 @@ def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
             run.wanted = replace(wanted, slots=slots)
     except errors.InvalidSpec as invalid:
         run.verdict = runstatus.failed(Reason(invalid.errors[0].reason), str(invalid))
-    adopt(run, decoded(seen.status), records)
+    adopt(run, runstatus.read(seen.status), records)
     return run
 
 
-def adopt(run: ScheduleRunState, status: dict[str, Any], records: Iterable[bytes]) -> None:
+def adopt(run: ScheduleRunState, status: runstatus.RunStatus, records: Iterable[bytes]) -> None:
     """Continue from the status that the API server has, or from a newer record of the ledger."""
-    run.published, run.shown = status, runstatus.read(status)
-    run.course = progress.newest(run.shown.course(), *records)
-    run.ended_us, run.schedule_uid = run.shown.ended_us, run.shown.schedule_uid
-    run.planned = run.planned if run.shown.planned is None else run.shown.planned
+    run.published, run.schedule_uid = status, status.schedule_uid
+    run.course = progress.newest(status.course(), *records)
+    if status.runs is not None and status.runs.planned is not None:
+        run.planned = status.runs.planned
     run.is_doubtful = bool(run.course.open)
-    run.changes += 1
 
 
 def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
     """Whether the published status shows how the run of a slot ended."""
     if run.wanted is None or run.ended_us is not None:
         return True
-    if slot_us in run.course.open or slot_us in run.shown.open_us:
+    if slot_us in run.course.open or slot_us in run.published.course().open:
         return False
-    return not manualruns.is_after(run.wanted, slot_us, run.shown.cursor_us)
-
-
-def decoded(status: bytes) -> dict[str, Any]:
-    """Return the fields of a status; none if it is not ours."""
-    try:
-        fields = msgspec.json.decode(status)
-    except msgspec.DecodeError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
+    return not manualruns.is_after(run.wanted, slot_us, run.published.cursor_us)
 
 
 # -- choosing slots ------------------------------------------------------------------------------
@@ -181,7 +166,7 @@ def _parallel(run: ScheduleRunState) -> int:
 
 
 def open_next(run: ScheduleRunState) -> list[int]:
-    """Open the next slots; return those to enqueue, lost ones first."""
+    """Open the next slots, and return them."""
     assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
     course = run.course
     room = max(0, _parallel(run) - len(course.open))
@@ -189,48 +174,41 @@ def open_next(run: ScheduleRunState) -> list[int]:
     following = manualruns.following(
         run.wanted, _timeline(run), course.cursor_us, whole_seconds=whole_seconds
     )
-    opened = [slot_us for slot_us in run.lost if slot_us in course.open]
-    for slot_us in list(itertools.islice(following, room)):
+    opened = list(itertools.islice(following, room))
+    for slot_us in opened:
         course.cursor_us, course.open[slot_us] = slot_us, progress.RunSlot()
-        opened.append(slot_us)
     return opened
 
 
-def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]) -> None:
-    """Locate each open slot again; one that is nowhere was lost, and will be enqueued again.
+def recover(
+    run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]
+) -> list[int]:
+    """Locate each open slot again; return those that are nowhere, to be enqueued again.
 
     Args:
         held: the slots in the queue, read before the outcomes.
         found: Jobs of the Schedule by name, read after the outcomes.
     """
-    run.lost = []
+    lost = []
     for slot_us, slot in list(run.course.open.items()):
         if (job := found.get(run.job_name(slot_us))) is not None:
             _apply_job(run, slot_us, job)
         elif slot_us in held:
             continue
         elif not slot.job_name:
-            run.lost.append(slot_us)
+            lost.append(slot_us)
         elif slot.is_replaced:
             _end(run, slot_us, RunState.REPLACED, "")
         else:
             _end(run, slot_us, RunState.FAILED, jobstate.LOST)
-
-
-def apply(run: ScheduleRunState, event: RunEvent) -> bool:
-    """Apply an event; return False if it changes nothing."""
-    is_news = progress.applied(run.course, event)
-    run.changes += is_news
-    return is_news
+    return lost
 
 
 def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """Apply an existing Job: its run has started, and may have ended."""
-    owner = run.owner()
-    apply(run, jobstate.start_of(job, owner, slot_us))
-    ended = jobstate.end_of(job, owner, slot_us, jobstate.created_us(job))
-    if ended is not None:
-        apply(run, ended)
+    start = jobstate.start_of(job, run.owner(), slot_us)
+    end = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job))
+    progress.applied(run.course, start if end is None else end)
 
 
 def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> None:
@@ -248,4 +226,4 @@ def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> 
         message=message,
         run_uid=run.seen.uid,
     )
-    apply(run, event)
+    progress.applied(run.course, event)

@@ -7,7 +7,6 @@ standing of a ScheduleRun as conditions and as a sentence. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,100 +26,81 @@ _NEWEST_FAILURE = "; newest failure: "
 Verdict = tuple[Condition, ...]
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class _Slot(msgspec.Struct, frozen=True, rename="camel"):
+class _Slot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     scheduled_time: str = ""
     start_time: str = ""
     job_name: str = ""
     trouble: str = ""
 
 
-class _Counts(msgspec.Struct, frozen=True):
+class _Counts(msgspec.Struct, frozen=True, kw_only=True):
     planned: int | None = None
     started: int = 0
     succeeded: int = 0
     failed: int = 0
-    replaced: int = 0
     skipped: int = 0
+    replaced: int | msgspec.UnsetType = msgspec.UNSET
 
 
 _ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
 
 
-class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A published status, as ``read`` returns it."""
+class RunStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
+    """``.status`` of a ScheduleRun; fields with their default value are left out."""
 
-    conditions: tuple[_Condition, ...] | None = None
+    observed_generation: int = -1
+    conditions: list[dict[str, Any]] = []
+    message: str = ""
     schedule_uid: str = ""
     runs: _Counts | None = None
-    cursor: str | None = None
-    active: tuple[_Slot, ...] | None = None
-    start_time: str | None = None
-    completion_time: str | None = None
-    message: str = ""
+    cursor: str = ""
+    active: tuple[_Slot, ...] = ()
+    start_time: str = ""
+    completion_time: str = ""
 
     @property
     def ended_us(self) -> int | None:
         """When it ended; None = not yet."""
-        for condition in self.conditions or ():
-            if condition.type in _ENDS and condition.status == "True":
+        for condition in self.conditions:
+            if condition.get("type") in _ENDS and condition.get("status") == "True":
                 return texts.instant_us(self.completion_time)
         return None
-
-    @property
-    def open_us(self) -> frozenset[int]:
-        """The slots that it shows as open."""
-        return frozenset(texts.instant_us(slot.scheduled_time) for slot in self.active or ())
 
     @property
     def cursor_us(self) -> int | None:
         """The slot that was opened last."""
         return texts.instant_us(self.cursor) if self.cursor else None
 
-    @property
-    def planned(self) -> int | None:
-        """How many slots it had in all when they were last counted."""
-        return None if self.runs is None else self.runs.planned
-
     def course(self) -> Progress:
         """Return the published progress; its open slots may have been lost."""
         counts = self.runs or _Counts()
         _, _, trouble = self.message.partition(_NEWEST_FAILURE)
-        slots = {texts.instant_us(slot.scheduled_time): slot for slot in self.active or ()}
         return Progress(
             started=counts.started,
             succeeded=counts.succeeded,
             failed=counts.failed,
-            replaced=counts.replaced,
+            replaced=counts.replaced or 0,
             skipped=counts.skipped,
             cursor_us=self.cursor_us,
             open={
-                slot_us: RunSlot(
+                texts.instant_us(slot.scheduled_time): RunSlot(
                     started_us=texts.instant_us(slot.start_time),
                     job_name=slot.job_name,
                     trouble=slot.trouble,
                 )
-                for slot_us, slot in slots.items()
+                for slot in self.active
             },
             first_us=texts.instant_us(self.start_time),
             trouble=trouble,
         )
 
 
-#: A ScheduleRun without a status.
-NOTHING = PublishedRunStatus()
-
-
-def read(status: Mapping[str, Any]) -> PublishedRunStatus:
+def read(status: bytes) -> RunStatus:
     """Parse a published status; an empty one if it is not ours."""
     try:
-        return msgspec.convert(status, PublishedRunStatus)
-    except msgspec.ValidationError:
-        return NOTHING
+        return msgspec.json.decode(status, type=RunStatus)
+    except msgspec.DecodeError:
+        return RunStatus()
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -210,8 +190,8 @@ def _runs(count: int) -> str:
 
 def rendered(
     verdict: Verdict, course: Progress, *, planned: int | None, schedule_uid: str,
-    generation: int, now_us: int, previous: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+    generation: int, now_us: int, previous: RunStatus,
+) -> RunStatus:  # fmt: skip
     """Return the whole status.
 
     Args:
@@ -219,53 +199,43 @@ def rendered(
         schedule_uid: the Schedule that it begins or began with; empty = none yet.
         previous: the published status; a condition that stays true keeps its time.
     """
-    listed = previous.get("conditions")
-    before: Sequence[Mapping[str, Any]] = listed if isinstance(listed, list) else ()
-    status: dict[str, Any] = {
-        "observedGeneration": generation,
-        "conditions": conditions.rendered(
+    is_over, now_us = has_ended(verdict), now_us - now_us % 1_000_000
+    # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
+    is_cut_off = verdict[0].reason is Reason.SCHEDULE_NOT_FOUND
+    end_us = now_us if is_cut_off else course.last_us or now_us
+    return RunStatus(
+        observed_generation=generation,
+        conditions=conditions.rendered(
             verdict,
             generation=generation,
-            now=texts.instant(now_us - now_us % 1_000_000),
-            previous=before,
+            now=texts.instant(now_us),
+            previous=previous.conditions,
         ),
-        "message": verdict[0].message[: conditions.MESSAGE_LIMIT],
-    }
-    if schedule_uid:
-        status["scheduleUid"] = schedule_uid
-    if planned is not None:
-        status["runs"] = _counts(course, planned)
-    if course.cursor_us is not None:
-        status["cursor"] = texts.instant(course.cursor_us)
-    if course.open and not has_ended(verdict):
-        status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
-    if course.first_us:
-        status["startTime"] = texts.instant(course.first_us)
-    if has_ended(verdict):
-        # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
-        is_cut_off = verdict[0].reason is Reason.SCHEDULE_NOT_FOUND
-        last_us = 0 if is_cut_off else course.last_us
-        status["completionTime"] = texts.instant(last_us or now_us - now_us % 1_000_000)
-    return status
+        message=verdict[0].message[: conditions.MESSAGE_LIMIT],
+        schedule_uid=schedule_uid,
+        runs=None if planned is None else _counts(course, planned),
+        cursor="" if course.cursor_us is None else texts.instant(course.cursor_us),
+        active=() if is_over else tuple(_slot(at_us, one) for at_us, one in course.open.items()),
+        start_time=texts.instant(course.first_us) if course.first_us else "",
+        completion_time=texts.instant(end_us) if is_over else "",
+    )
 
 
-def _counts(course: Progress, planned: int) -> dict[str, int]:
-    counts = {
-        "planned": planned,
-        "started": course.started,
-        "succeeded": course.succeeded,
-        "failed": course.failed,
-        "skipped": course.skipped,
-    }
-    return counts | {"replaced": course.replaced} if course.replaced else counts
+def _counts(course: Progress, planned: int) -> _Counts:
+    return _Counts(
+        planned=planned,
+        started=course.started,
+        succeeded=course.succeeded,
+        failed=course.failed,
+        skipped=course.skipped,
+        replaced=course.replaced or msgspec.UNSET,
+    )
 
 
-def _slot(slot_us: int, one: RunSlot) -> dict[str, str]:
-    fields = {"scheduledTime": texts.instant(slot_us)}
-    if one.started_us:
-        fields["startTime"] = texts.instant(one.started_us)
-    if one.job_name:
-        fields["jobName"] = one.job_name
-    if one.trouble:
-        fields["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
-    return fields
+def _slot(slot_us: int, one: RunSlot) -> _Slot:
+    return _Slot(
+        scheduled_time=texts.instant(slot_us),
+        start_time=texts.instant(one.started_us) if one.started_us else "",
+        job_name=one.job_name,
+        trouble=run.cut(one.trouble, run.CAUSE_LIMIT),
+    )

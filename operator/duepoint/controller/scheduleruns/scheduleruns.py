@@ -29,7 +29,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from duepoint import errors
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import progress, runstate, runstatus
@@ -77,11 +76,11 @@ class ScheduleRuns:
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
         #: By namespace and the digest at the end of its Jobs' names.
         self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
-        #: Deleted runs whose slots may still be in the queue: uid and namespace of their Schedule.
-        self._deleted: dict[str, tuple[str, str]] = {}
+        #: Deleted runs whose slots may still be in the queue, with the uid of their Schedule.
+        self._deleted: dict[str, str] = {}
         #: Deleted since the last list: an object read before that may still arrive.
         self._gone: set[str] = set()
-        self._tasks: WorkQueue[Observed | str] = WorkQueue(term.clock, "schedulerun not looked at")
+        self._tasks: WorkQueue[Observed] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
         self._requested.set()
         self.listed = asyncio.Event()
@@ -122,8 +121,8 @@ class ScheduleRuns:
                 return
         if slot_us != event.slot_us:  # the Job's annotation may name another slot
             event = msgspec.structs.replace(event, slot_us=slot_us)
-        if runstate.apply(run, event):
-            self._check_soon(run.seen.uid)
+        if progress.applied(run.course, event):
+            self._check_soon(run)
 
     def record(self, event: RunEvent) -> tuple[str, bytes]:
         """Return the uid and the ledger's record of the event's ScheduleRun; empty = no such."""
@@ -133,7 +132,7 @@ class ScheduleRuns:
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
-            self._check_soon(uid)
+            self._check_soon(self._runs[uid])
 
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job must stay: no published status shows how its run ended."""
@@ -164,14 +163,12 @@ class ScheduleRuns:
             shard, schedule_id = queued[uid]
             found = await self._term.queue.definitions.read_definitions(shard, {schedule_id})
             for known in found.values():
-                self._deleted[uid] = known.uid, known.namespace
+                self._withdraw_soon(uid, known.namespace, known.uid)
         self._gone.clear()
-        for uid, run in self._runs.items():
+        for run in self._runs.values():
             if run.ended_us is None and run.course.open:
                 run.is_doubtful = True
-                self._check_soon(uid)
-        for uid in self._deleted:
-            self._check_soon(uid)
+                self._check_soon(run)
         self.listed.set()
         for uid in list(self._records):  # of runs that are gone
             del self._records[uid]
@@ -198,7 +195,7 @@ class ScheduleRuns:
         self._runs[seen.uid] = run
         self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
         self._by_digest[_digest(run)] = run
-        self._check_soon(seen.uid)
+        self._check_soon(run)
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
@@ -211,8 +208,7 @@ class ScheduleRuns:
         del self._by_digest[_digest(run)]
         self._outcomes.shown_of_run(uid)
         if run.ended_us is None and run.schedule_uid:
-            self._deleted[uid] = run.schedule_uid, run.seen.namespace
-            self._check_soon(uid)
+            self._withdraw_soon(uid, run.seen.namespace, run.schedule_uid)
 
     def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
         """Return the ScheduleRun that requested an event's slot, and that slot."""
@@ -231,20 +227,24 @@ class ScheduleRuns:
 
     # -- one ScheduleRun -------------------------------------------------------------------------
 
-    def _check_soon(self, uid: str) -> None:
-        self._tasks.put(uid, uid)
+    def _check_soon(self, run: ScheduleRunState) -> None:
+        self._tasks.put(run.seen.uid, run.seen)
 
-    async def _handle(self, task: Observed | str) -> float | None:
-        uid = task.uid if isinstance(task, Observed) else task
-        if isinstance(task, Observed) and uid not in self._runs:
+    def _withdraw_soon(self, uid: str, namespace: str, schedule_uid: str) -> None:
+        self._deleted[uid] = schedule_uid
+        self._tasks.put(uid, Observed(namespace=namespace, name="", uid=uid, deleted=True))
+
+    async def _handle(self, seen: Observed) -> float | None:
+        uid = seen.uid
+        if (schedule_uid := self._deleted.get(uid)) is not None:
+            await self._withdraw_run(uid, schedule_uid, seen.namespace)
+            self._deleted.pop(uid, None)
+        elif uid not in self._runs and not seen.deleted:
             item = await schedules.read_run(
-                self._term.api, task.namespace, task.name, not_before=task.version
+                self._term.api, seen.namespace, seen.name, not_before=seen.version
             )
             if item is not None and item.metadata.uid == uid:
                 self._add(item)
-        if (deleted := self._deleted.get(uid)) is not None:
-            await self._withdraw_run(uid, *deleted)
-            self._deleted.pop(uid, None)
         run = self._runs.get(uid)
         if run is None or run.ended_us is not None:
             return None if run is None else await self._outlive(run)
@@ -266,12 +266,15 @@ class ScheduleRuns:
         if missing is not None:
             is_absent = missing[0].reason is Reason.SCHEDULE_NOT_FOUND
             return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
-        if run.is_doubtful:
-            await self._recover(run)
-        run.planned = runstate.count(run)
-        run.verdict = runstate.too_many(run)
-        if run.verdict is None and run.has_begun:  # else a reconcile follows the first status
-            await self._enqueue(run)
+        try:
+            lost = await self._recover(run) if run.is_doubtful and run.has_begun else []
+            run.planned = runstate.count(run)
+            run.verdict = runstate.too_many(run)
+            if run.verdict is None and run.has_begun:  # else a reconcile follows the first status
+                await self._enqueue(run, lost)
+        except BaseException:
+            run.is_doubtful = True
+            raise
         return None
 
     async def _find(self, run: ScheduleRunState) -> runstatus.Verdict | None:
@@ -306,24 +309,18 @@ class ScheduleRuns:
         run.known, run.schedule_uid = known, known.uid
         return None
 
-    async def _recover(self, run: ScheduleRunState) -> None:
-        """Find out where each open slot is; the order of these steps matters."""
+    async def _recover(self, run: ScheduleRunState) -> list[int]:
+        """Find out where each open slot is; return lost ones. The order of these steps matters."""
         known = run.known
         assert known is not None  # noqa: S101 - found before
         run.is_doubtful = False  # a new doubt may come meanwhile
-        try:
-            occurrences = await self._occurrences(known)
-            held = {point.slot_us for point, of in occurrences if of == run.seen.uid}
-            await self._outcomes.catch_up()
-            found: Collection[jobs.Job] = ()
-            if known.rule.whole_seconds:
-                found = await jobs.of_schedule(
-                    self._term.api, known.namespace, known.name, known.uid
-                )
-        except BaseException:
-            run.is_doubtful = True
-            raise
-        runstate.recover(run, held, {job.metadata.name: job for job in found})
+        occurrences = await self._occurrences(known)
+        held = {point.slot_us for point, of in occurrences if of == run.seen.uid}
+        await self._outcomes.catch_up()
+        found: Collection[jobs.Job] = ()
+        if known.rule.whole_seconds:
+            found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
+        return runstate.recover(run, held, {job.metadata.name: job for job in found})
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """Delete a ScheduleRun that has ended once its time to live is over."""
@@ -338,8 +335,8 @@ class ScheduleRuns:
 
     # -- the queue -------------------------------------------------------------------------------
 
-    async def _enqueue(self, run: ScheduleRunState) -> None:
-        """Enqueue the next slots; raises TryLater or WorldChanged."""
+    async def _enqueue(self, run: ScheduleRunState, lost: list[int]) -> None:
+        """Enqueue lost slots and the next ones; raises TryLater or WorldChanged."""
         known, wanted, payload = run.known, run.wanted, b""
         assert known is not None and wanted is not None  # noqa: S101, PT018
         if isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
@@ -348,9 +345,9 @@ class ScheduleRuns:
                 return  # the object was deleted; the watch will show that
             payload = found
         async with self._outcomes.turn:  # or an older record may be stored after ours
-            if not (slots_us := runstate.open_next(run)):
+            still_open = [slot_us for slot_us in lost if slot_us in run.course.open]
+            if not (slots_us := still_open + runstate.open_next(run)):
                 return
-            run.changes += 1
             wanted_points = [
                 (
                     points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
@@ -359,14 +356,9 @@ class ScheduleRuns:
                 for slot_us in slots_us
             ]
             record = self._outcomes.placed(run.seen.uid, known), progress.pack(run.course)
-            try:
-                await self._term.queue.occurrences.enqueue_many(
-                    known, wanted_points, self._term.epoch, ledger=record
-                )
-            except (errors.TryLater, errors.WorldChanged):
-                run.is_doubtful = True
-                raise
-            run.lost = []
+            await self._term.queue.occurrences.enqueue_many(
+                known, wanted_points, self._term.epoch, ledger=record
+            )
 
     def _record(
         self, run: ScheduleRunState, known: Definition, slot_us: int, payload: bytes
@@ -432,9 +424,10 @@ class ScheduleRuns:
         It is written at most once a second while runs progress, and at once after any other change.
         The first status skips the rate limit, because the first slot waits for it.
         """
-        verdict, changes, now = run.standing(), run.changes, self._term.clock.monotonic()
+        verdict, now = run.standing(), self._term.clock.monotonic()
+        counted = progress.pack(run.course)
         is_first = bool(run.schedule_uid) and not run.has_begun
-        fields = runstatus.rendered(
+        status = runstatus.rendered(
             verdict,
             run.course,
             planned=run.planned,
@@ -443,7 +436,7 @@ class ScheduleRuns:
             now_us=self._term.clock.now_us(),
             previous=run.published,
         )
-        if fields != run.published:
+        if status != run.published:
             goes_on = verdict[0].reason in (Reason.RUNNING, Reason.RETRYING)
             rest = run.published_at + _INTERVAL_SECONDS - now
             if not is_first and goes_on and rest > 0:
@@ -456,20 +449,19 @@ class ScheduleRuns:
                 namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.RUN_PLURAL
             )
             try:
+                fields = msgspec.to_builtins(status)
                 if await self._term.write_status(target, fields) is None:
                     return None  # the watch will show that the object is gone
             except kube_errors.Invalid:
                 await self._adopt_published(run)
                 return AGAIN
-            run.published, run.shown = fields, runstatus.read(fields)
+            run.published = status
         # No status shows that a Job is being replaced.
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())
-        if changes == run.changes and not is_replacing:
+        if counted == progress.pack(run.course) and not is_replacing:
             self._outcomes.shown_of_run(run.seen.uid)
         if run.schedule_uid:
             self._term.services.jobs.sync.request(run.schedule_uid)
-        if run.shown.ended_us is not None:
-            run.ended_us = run.shown.ended_us or self._term.clock.now_us()
         return 0.0 if is_first or run.ended_us is not None else None
 
     async def _adopt_published(self, run: ScheduleRunState) -> None:
@@ -477,7 +469,7 @@ class ScheduleRuns:
         item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
         if item is None or item.metadata.uid != run.seen.uid:
             return
-        status = runstate.decoded(bytes(item.status))
+        status = runstatus.read(bytes(item.status))
         if status != run.published:
             runstate.adopt(run, status, [progress.pack(run.course)])
 
