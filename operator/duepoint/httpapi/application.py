@@ -36,8 +36,6 @@ from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpRespon
 
 #: Time for a whole body, however it trickles.
 _BODY_SECONDS = 30.0
-#: Bodies up to this size are checked without waiting for a turn: it takes a millisecond.
-_SHORT_BYTES = 1_024
 #: How long a user of the dashboard waits for a connection to the API server.
 _PLACE_SECONDS = 10.0
 #: A lookup of a metric costs more than counting.
@@ -117,13 +115,13 @@ class Application:
         operation.check_deciding(headers)
         self._check_body(operation, request)
         if not operation.is_of_set:
-            await self._read_body(operation, call, caller.asker, calls.MOST_BODY_BYTES)
+            await _read_body(call, calls.MOST_BODY_BYTES)
             return await self._for_user(operation, call)
         call.owned = await shared.sets.find(call.namespace, call.set_name)
         if operation.is_change:
             await shared.sets.take(call.owned)
         if not operation.is_bulk:
-            await self._read_body(operation, call, call.namespace, call.owned.reader.most_row_bytes)
+            await _read_body(call, call.owned.reader.most_row_bytes)
         if operation.method != "GET" and (safety := call.safety()) is not None:
             await _check_promise(shared, safety)
         if operation.is_change:
@@ -146,28 +144,6 @@ class Application:
             return await operation.handle(call)
         finally:
             shared.places.leave(asker)
-
-    async def _read_body(
-        self, operation: operations.Operation, call: calls.Call, owner: str, most: int
-    ) -> None:
-        """Read the body within a bound and a time, and require unambiguous JSON."""
-        request = call.request
-        if (request.length or 0) > most:
-            raise _too_large(most)
-        try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                call.body = await request.body.read(most)
-        except BodyTooLarge:
-            raise _too_large(most) from None
-        except TimeoutError:
-            raise BodyCut("the body did not come in time", 408) from None
-        if not call.body or not operation.body:
-            return
-        if len(call.body) <= _SHORT_BYTES:
-            calls.check_strictly(call.body)
-            return
-        async with self._shared.turns.of(owner):
-            calls.check_strictly(call.body)
 
     async def _once(
         self, operation: operations.Operation, call: calls.Call, key: str
@@ -250,6 +226,20 @@ def _check_origin(request: HttpRequest) -> None:
 def _place(authority: str) -> str:
     """Return a host with its port, without the default ports."""
     return re.sub(r":(80|443)?$", "", authority.strip().lower())
+
+
+async def _read_body(call: calls.Call, most: int) -> None:
+    """Read the body within a bound and a time."""
+    request = call.request
+    if (request.length or 0) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            call.body = await request.body.read(most)
+    except BodyTooLarge:
+        raise _too_large(most) from None
+    except TimeoutError:
+        raise BodyCut("the body did not come in time", 408) from None
 
 
 async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:

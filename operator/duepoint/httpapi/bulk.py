@@ -4,9 +4,8 @@ A batch is whatever has arrived, at most ``_TOGETHER`` rows. While one batch is 
 next one is read and checked. Further rows wait in the client's kernel, because the server does not
 read the connection. A batch is answered as soon as it is stored: a client may wait for the answer
 to a row before it sends the next one. Rows above the set's rate wait instead of being refused: a
-batch has at most half a second's changes, so that even a slow set answers every second. If the set
-was edited while a batch waited, the batch is read again. Answered rows are stored. A stream that is
-cut has stored the answered rows, and perhaps one batch more.
+batch has at most half a second's changes, so that even a slow set answers every second. Answered
+rows are stored. A stream that is cut has stored the answered rows, and perhaps one batch more.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 
@@ -65,20 +64,6 @@ _removal_decoder = msgspec.json.Decoder(RemovalRow)
 _named_decoder = msgspec.json.Decoder(_Named)
 
 
-class Batch(NamedTuple):
-    """Consecutive rows of a stream.
-
-    Attributes:
-        reader: what read the lines, at ``read_us``; None = the rows name members to remove.
-    """
-
-    first_line: int
-    lines: list[bytes]
-    rows: list[_Row]
-    reader: memberjson.RowReader | None
-    read_us: int
-
-
 async def upsert(call: Call) -> None:
     await _answer(call, removes=False)
 
@@ -122,11 +107,11 @@ async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
     try:
         async for lines in _lines(call):
             reader = None if removes else call.owned.reader
-            batch = await read(call, reader, line + 1, lines, call.shared.clock.now_us())
-            line += len(lines)
+            rows = await read(reader, lines, call.shared.clock.now_us())
             if under_way is not None:
                 await under_way
-            under_way = asyncio.create_task(_carry_out(call, stream, batch))
+            under_way = asyncio.create_task(_carry_out(call, stream, rows, line + 1))
+            line += len(lines)
             await asyncio.sleep(0)  # let the batch start before the next one is read
         if under_way is not None:
             await under_way
@@ -192,36 +177,26 @@ def _out_of_bounds(count: int) -> OperationProblem:
     return OperationProblem("PayloadTooLarge", message)
 
 
-async def read(
-    call: Call,
-    reader: memberjson.RowReader | None,
-    first_line: int,
-    lines: list[bytes],
-    now_us: int,
-) -> Batch:
+async def read(reader: memberjson.RowReader | None, lines: list[bytes], now_us: int) -> list[_Row]:
     """Read rows from lines, some at a time, so that other requests run in between.
 
     Args:
+        reader: None = the rows name members to remove.
         now_us: the instant from which delays count.
     """
     rows: list[_Row] = []
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    for places in memberjson.row_turns(list(map(len, lines))):
-        async with call.shared.turns.of(call.namespace):
-            if reader is None:
-                rows += map(_removal_of, lines[places])
-            else:
-                rows += [reader.row(line, now_us=now_us) for line in lines[places]]
+    for line in lines:
+        rows.append(_removal_of(line) if reader is None else reader.row(line, now_us=now_us))
         if loop.time() - begun > _READ_SECONDS:
             await asyncio.sleep(0)
             begun = loop.time()
-    return Batch(first_line, lines, rows, reader, now_us)
+    return rows
 
 
 def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
     try:
-        calls.check_strictly(line)
         row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
         calls.check_id(row.id)
     except OperationProblem as problem:
@@ -244,31 +219,23 @@ def _named(line: bytes) -> str:
 # -- one batch -------------------------------------------------------------------------------------
 
 
-async def _carry_out(call: Call, stream: Stream, batch: Batch) -> None:
+async def _carry_out(call: Call, stream: Stream, rows: list[_Row], first_line: int) -> None:
     """Store or remove the rows and answer them at once, as the next rows may come late."""
     lost: OperationProblem | None = None
     answers: _Answers
+    count = sum(not isinstance(row, memberjson.RowError) for row in rows)
     try:
-        await call.shared.sets.wait(call.owned, _read_rows(batch))
+        await call.shared.sets.wait(call.owned, count)
         await _check_again(call)
-        if batch.reader not in (None, call.owned.reader):  # the set's defaults may have changed
-            batch = await read(
-                call, call.owned.reader, batch.first_line, batch.lines, batch.read_us
-            )
-        answers = await _changed(call, batch)
+        answers = await _changed(call, rows)
     except OperationProblem as problem:
-        answers = [problem] * _read_rows(batch)
+        answers = [problem] * count
         lost = problem if problem.status in _LOST_RIGHTS else None
     except (errors.TryLater, errors.WorldChanged) as error:
-        answers = [unavailable(error)] * _read_rows(batch)
-    await stream.write(_encoder.encode_lines(list(_shown(batch, answers))))
+        answers = [unavailable(error)] * count
+    await stream.write(_encoder.encode_lines(list(_shown(rows, answers, first_line))))
     if lost is not None:
         raise lost
-
-
-def _read_rows(batch: Batch) -> int:
-    """Return how many rows were not refused."""
-    return sum(not isinstance(row, memberjson.RowError) for row in batch.rows)
 
 
 async def _check_again(call: Call) -> None:
@@ -284,15 +251,15 @@ async def _check_again(call: Call) -> None:
     found.check_open()
 
 
-async def _changed(call: Call, batch: Batch) -> _Answers:
+async def _changed(call: Call, rows: list[_Row]) -> _Answers:
     """Store or remove the rows that were not refused; return their results."""
     owned, safety, stored = call.owned, call.safety(), call.shared.queue.members
-    removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
+    removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
     if removals:
         return await stored.remove(owned.record, removals, safety=safety)
     writes = [
         members.write_of(row, _condition_of(row))
-        for row in batch.rows
+        for row in rows
         if isinstance(row, memberjson.ReadMember)
     ]
     if not writes:
@@ -334,10 +301,10 @@ async def _within(call: Call, writes: list[values.MemberWrite], room: int) -> li
     return allowed
 
 
-def _shown(batch: Batch, answers: _Answers) -> Iterator[RowView]:
+def _shown(rows: list[_Row], answers: _Answers, first_line: int) -> Iterator[RowView]:
     """Yield the answer to each row."""
     following = iter(answers)
-    for line, row in enumerate(batch.rows, start=batch.first_line):
+    for line, row in enumerate(rows, start=first_line):
         if isinstance(row, memberjson.RowError):
             answer: values.MemberWritten | OperationProblem = calls.refused_row(row)
         else:

@@ -6,13 +6,12 @@ have their own reader, with messages for each field (``schedules.sets``).
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib import parse
@@ -55,7 +54,6 @@ class Shared:
 
     Attributes:
         users: sessions of the dashboard's users at the API server; None = there is no dashboard.
-        turns: serialises strict JSON checks, which block the process.
         streams: number of bulk streams in flight, by namespace.
         durability: cache of the durability that the servers promise.
         places: the dashboard users' shares of connections to the API server.
@@ -71,7 +69,6 @@ class Shared:
     def __post_init__(self) -> None:
         queue = self.queue
         self.sets = ownsets.OwnSets(queue.sets, queue.members, queue.api_requests)
-        self.turns = Turns()
         self.streams: collections.Counter[str] = collections.Counter()
         self.durability: Remembered[None, serverhealth.ServerDurability] = Remembered(
             1, yes=_DURABILITY_SECONDS, no=_DURABILITY_SECONDS
@@ -310,12 +307,6 @@ WantedT = TypeVar("WantedT")
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
 
-def check_strictly(text: bytes) -> None:
-    """Raise Problem BadRequest for JSON that two readers could read differently; may be slow."""
-    if (problem := jsontext.problem(text)) is not None:
-        raise OperationProblem("BadRequest", f"the JSON {problem}")
-
-
 def decoded(
     text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
 ) -> WantedT:
@@ -325,6 +316,8 @@ def decoded(
         shape: what to send instead, such as ``{"ids": ["…"]}``.
         field: the field to blame if the shape is wrong.
     """
+    if (problem := jsontext.problem(text)) is not None:
+        raise OperationProblem("BadRequest", f"the JSON {problem}")
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
@@ -335,33 +328,3 @@ def decoded(
         raise OperationProblem("InvalidField", message, field=field) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise OperationProblem("BadRequest", f"is not JSON: {error}"[:200]) from None
-
-
-_LONG_SECONDS = 0.03
-
-
-class Turns:
-    """Serialises work that blocks the process: one strict JSON check at a time, shared by owners.
-
-    Checking a hostile text takes milliseconds for each KiB, and all other requests wait meanwhile.
-    After a long check the next one waits for as long as that took, so at least half of the time is
-    left to requests that are quick to check. For one event loop.
-    """
-
-    def __init__(self) -> None:
-        self._places: shares.FairPlaces[str] = shares.FairPlaces(1)
-
-    @contextlib.asynccontextmanager
-    async def of(self, owner: str) -> AsyncIterator[None]:
-        """Hold a turn of this owner; the work inside must not await anything."""
-        await self._places.wait(owner)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            yield
-        finally:
-            spent = loop.time() - began
-            if spent > _LONG_SECONDS:
-                loop.call_later(spent, self._places.leave, owner)
-            else:
-                self._places.leave(owner)

@@ -96,6 +96,8 @@ def read_some(
 
 #: Rows in one call, so that none takes long, and members in one page.
 _TOGETHER = 500
+#: Most rows to parse until other tasks get to run.
+_READ_TOGETHER = 25
 _PAGE = 1_000
 #: The most members removed before other sets have their turn, because that takes seconds.
 _MOST_REMOVED = 50_000
@@ -197,8 +199,8 @@ class SetRows:
             )
         clock, found = self._term.clock, ReadRows()
         reader, now_us = members.RowReader(spec.settings), clock.now_us()
-        for some in members.row_turns([len(text) for _, text in texts]):
-            read_some(found, reader, texts[some], now_us=now_us)
+        for some in _parts(texts, _READ_TOGETHER):
+            read_some(found, reader, some, now_us=now_us)
             await clock.sleep(0)  # let the Lease be renewed in between
         for name in found.kept:
             found.rows.pop(name, None)

@@ -12,7 +12,6 @@ import datetime as dt
 import itertools
 import re
 import secrets
-from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,20 +27,6 @@ from duepoint.schedules.sets import setspec
 
 #: The largest row; a larger one is refused without being parsed.
 MOST_ROW_BYTES = 64 * 1024
-_TURN_ROWS = 25
-_TURN_BYTES = 16 * 1024
-
-
-def row_turns(sizes: Sequence[int]) -> Iterator[slice]:
-    """Split rows with these sizes in bytes into small batches; yield the slice of each."""
-    begin = so_far = 0
-    for place, size in enumerate(sizes):
-        if place > begin and (place - begin >= _TURN_ROWS or so_far + size > _TURN_BYTES):
-            yield slice(begin, place)
-            begin, so_far = place, 0
-        so_far += size
-    if sizes:
-        yield slice(begin, len(sizes))
 
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -158,10 +143,7 @@ class RowReader:
         return self._read(text, None, now_us, is_row=True)
 
     def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
-        """Read the body of a request for one member, whose id comes from the URL or the server.
-
-        The caller has checked with ``jsontext.problem`` that all readers read this JSON alike.
-        """
+        """Read the body of a request for one member, whose id comes from the URL or the server."""
         return self._read(text, id_, now_us, is_row=False)
 
     def _read(
@@ -171,7 +153,7 @@ class RowReader:
         if is_row and len(raw) > self.most_row_bytes:
             message = f"has {len(raw)} bytes; a row of this set has at most {self.most_row_bytes}"
             return RowError("PayloadTooLarge", "", message)
-        if is_row and (problem := jsontext.problem(raw)) is not None:
+        if (problem := jsontext.problem(raw)) is not None:
             return RowError("BadRequest", "", f"the JSON {problem}")
         try:
             member = _decoded(raw)
