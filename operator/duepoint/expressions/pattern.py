@@ -17,18 +17,11 @@ from duepoint.expressions import fields
 
 _DAY = 86_400
 
-#: Most times of day to keep in one array: a day of minutes, 6 KB. A day of seconds would take
-#: 350 KB for each expression.
-_FEW_TIMES = 1_440
-
 #: The starts of the minutes of a day, in seconds.
 _EVERY_MINUTE = array("I", range(0, _DAY, 60))
 
 #: Local years that can have a slot: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
-
-#: How many years to search before finding out which years have a match at all.
-_NEAR = 4
 
 #: How many kinds of years a pattern caches its days for, at most 750 bytes each.
 _KEPT_KINDS = 4
@@ -49,12 +42,10 @@ class Pattern:
     __slots__ = (
         "_by_kind",
         "_earliest",
-        "_ends",
         "_in_minute",
         "_latest",
         "_minutes",
         "_rule",
-        "_times",
         "_year",
         "per_day",
     )
@@ -63,20 +54,17 @@ class Pattern:
         self._rule = rule
         self._minutes = _minutes_of_day(hours, minutes)
         self._in_minute = fields.values_of(seconds)
-        self._times = _times_of_day(hours, minutes, seconds)
         self._earliest = self._minutes[0] + self._in_minute[0]
         self._latest = self._minutes[-1] + self._in_minute[-1]
         self.per_day = len(self._minutes) * len(self._in_minute)
         self._year: tuple[int, int, Sequence[int]] = (0, 0, ())
         self._by_kind: dict[int, Sequence[int]] = {}
-        self._ends: tuple[int, int] | None = None
 
     @property
     def size_bytes(self) -> int:
         """Return the most bytes that its times and days can take."""
-        times = len(self._minutes) + len(self._times or ())
         of_days = 0 if self._rule.is_every_day else _KEPT_KINDS * _BYTES_OF_A_KIND
-        return times * self._minutes.itemsize + of_days
+        return len(self._minutes) * self._minutes.itemsize + of_days
 
     def first_from(self, local: int) -> int:
         """Return the first match at or after the local time, else BEYOND."""
@@ -89,10 +77,7 @@ class Pattern:
             if matching[at] != day - begin:
                 return (begin + matching[at]) * _DAY + self._earliest
             if time <= self._latest:
-                times = self._times
-                if times is None:
-                    return day * _DAY + self._time_from(time)
-                return day * _DAY + times[bisect_left(times, time)]
+                return day * _DAY + self._time_from(time)
             if at + 1 < len(matching):
                 return (begin + matching[at + 1]) * _DAY + self._earliest
         return self._first_after_year(end)
@@ -108,10 +93,7 @@ class Pattern:
             if matching[at] != day - begin:
                 return (begin + matching[at]) * _DAY + self._latest
             if time >= self._earliest:
-                times = self._times
-                if times is None:
-                    return day * _DAY + self._time_until(time)
-                return day * _DAY + times[bisect_right(times, time) - 1]
+                return day * _DAY + self._time_until(time)
             if at > 0:
                 return (begin + matching[at - 1]) * _DAY + self._latest
         return self._last_before_year(begin)
@@ -165,8 +147,6 @@ class Pattern:
         return minute + in_minute[bisect_right(in_minute, second) - 1]
 
     def _times_before(self, time: int) -> int:
-        if self._times is not None:
-            return bisect_left(self._times, time)
         second = time % 60
         minute = time - second
         at = bisect_left(self._minutes, minute)
@@ -208,34 +188,18 @@ class Pattern:
         return found
 
     def _first_after_year(self, end: int) -> int:
-        year = fields.year_of(end)
-        for near in range(year, min(year + _NEAR, LAST_YEAR + 1)):
-            if matching := self._days_of(near):
-                first_day = fields.first_day_of(near)
-                self._year = (first_day, fields.first_day_of(near + 1), matching)
+        for year in range(fields.year_of(end), LAST_YEAR + 1):
+            if matching := self._days_of(year):
+                first_day = fields.first_day_of(year)
+                self._year = (first_day, fields.first_day_of(year + 1), matching)
                 return (first_day + matching[0]) * _DAY + self._earliest
-        first, last = self._ends or self._find_ends()
-        for far in range(max(year + _NEAR, first), last + 1):
-            if matching := self._days_of(far):
-                return (fields.first_day_of(far) + matching[0]) * _DAY + self._earliest
         return BEYOND
 
     def _last_before_year(self, begin: int) -> int:
-        year = fields.year_of(begin) - 1
-        for near in range(year, max(year - _NEAR, FIRST_YEAR - 1), -1):
-            if matching := self._days_of(near):
-                return (fields.first_day_of(near) + matching[-1]) * _DAY + self._latest
-        first, last = self._ends or self._find_ends()
-        for far in range(min(year - _NEAR, last), first - 1, -1):
-            if matching := self._days_of(far):
-                return (fields.first_day_of(far) + matching[-1]) * _DAY + self._latest
+        for year in range(fields.year_of(begin) - 1, FIRST_YEAR - 1, -1):
+            if matching := self._days_of(year):
+                return (fields.first_day_of(year) + matching[-1]) * _DAY + self._latest
         return BEFORE
-
-    def _find_ends(self) -> tuple[int, int]:
-        """Return the first and the last year with a match; in reverse order if there is none."""
-        years = [year for year in range(FIRST_YEAR, LAST_YEAR + 1) if self._days_of(year)]
-        self._ends = (years[0], years[-1]) if years else (LAST_YEAR, FIRST_YEAR)
-        return self._ends
 
 
 @functools.lru_cache(maxsize=4096)
@@ -248,14 +212,3 @@ def _minutes_of_day(hours: int, minutes: int) -> array[int]:
         return _EVERY_MINUTE[60 * of_day[0] + of_hour[0] : 60 * (of_day[-1] + 1) : step]
     in_hour = [60 * minute for minute in of_hour]
     return array("I", [hour * 3_600 + minute for hour in of_day for minute in in_hour])
-
-
-@functools.lru_cache(maxsize=4096)
-def _times_of_day(hours: int, minutes: int, seconds: int) -> array[int] | None:
-    """Return all times of day if they are few; else None, and the caller searches in two steps."""
-    starts, in_minute = _minutes_of_day(hours, minutes), fields.values_of(seconds)
-    if in_minute == (0,):
-        return starts
-    if len(starts) * len(in_minute) > _FEW_TIMES:
-        return None
-    return array("I", [start + second for start in starts for second in in_minute])
