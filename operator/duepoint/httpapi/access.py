@@ -1,9 +1,7 @@
 """Authentication and authorisation by the Kubernetes API server, cached for seconds.
 
-Tokens are cached by their hash only. A grant is cached for ten seconds. If the API server is away
-or slow, the grant stays valid until it is thirty seconds old. A refusal is cached for two seconds.
-A caller without the right gets 403 only if
-they may read the set; others get 404 and learn nothing.
+Tokens are cached by their hash only. A grant is cached for ten seconds, a refusal for two. A caller
+without the right gets 403 only if they may read the set; others get 404 and learn nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +30,8 @@ _LONGEST_TOKEN = 16_384
 _REFUSED_PER_SECOND = 20.0
 _REFUSED_AT_ONCE = 100.0
 _MOST_ADDRESSES = 10_000
-#: How long grants and refusals are cached, and how long a grant stays valid while the API server
-#: is away.
-YES_SECONDS, NO_SECONDS, _STANDS_SECONDS = 10.0, 2.0, 30.0
+#: How long grants and refusals are cached.
+YES_SECONDS, NO_SECONDS = 10.0, 2.0
 #: RFC 6750, 2.1. The API server would read only the a of "a b", but we would cache "a b".
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
@@ -85,14 +82,14 @@ async def _review(api: port.Api, path: str, kind: str, spec: dict[str, object]) 
 
 
 class Attributes(msgspec.Struct, frozen=True, rename="camel"):
-    """The access that a user wants, as ``ResourceAttributes``."""
+    """The access that a user wants, as ``ResourceAttributes``; no namespace = to those of all."""
 
     namespace: str
     verb: str
-    group: str
     resource: str
-    subresource: str
-    name: str
+    name: str = ""
+    subresource: str = ""
+    group: str = "duepoint.dev"
 
 
 async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> User | None:
@@ -183,10 +180,10 @@ class Access:
         self._api = api
         self._audiences = audiences
         self._callers: Remembered[bytes, Caller | None] = Remembered(
-            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS, stands=_STANDS_SECONDS
+            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS
         )
         self._rights: Remembered[tuple[bytes, Attributes], bool] = Remembered(
-            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS, stands=_STANDS_SECONDS
+            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS
         )
         self._token_places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
         self._places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
@@ -259,14 +256,7 @@ async def _in_turn(
 
 
 def _on_members(namespace: str, name: str, verb: str) -> Attributes:
-    return Attributes(
-        namespace=namespace,
-        verb=verb,
-        group="duepoint.dev",
-        resource="schedulesets",
-        subresource="schedules",
-        name=name,
-    )
+    return Attributes(namespace, verb, "schedulesets", name, subresource="schedules")
 
 
 def token_of(authorization: str) -> str:

@@ -28,6 +28,7 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.httpapi.remembered import Remembered
 from duepoint.kube import api as kubeapi
 from duepoint.kube import transport
+from duepoint.model import checks
 from duepoint.model.vocabulary import Fields
 from duepoint.net import requests
 from duepoint.schedules import jsontext
@@ -304,27 +305,20 @@ def check_outcome(outcome: values.Outcome) -> None:
 
 WantedT = TypeVar("WantedT")
 
-_UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
-
-def decoded(
-    text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
-) -> WantedT:
+def decoded(text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str) -> WantedT:
     """Decode a JSON text; raises Problem BadRequest, InvalidField.
 
     Args:
         shape: what to send instead, such as ``{"ids": ["…"]}``.
-        field: the field to blame if the shape is wrong.
     """
     if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        if (unknown := _UNKNOWN.search(str(error))) is not None:
-            message = f"{errors.quoted(unknown[1])} is no field here; write {shape}"
-            raise OperationProblem("InvalidField", message, field=unknown[1][:60]) from None
-        message = f"write {shape}: {error}"[:200]
-        raise OperationProblem("InvalidField", message, field=field) from None
+        path, message = checks.of_decoder(error)
+        message = f"{message}; write {shape}"
+        raise OperationProblem("InvalidField", message, field=path.lstrip(".")) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise OperationProblem("BadRequest", f"is not JSON: {error}"[:200]) from None

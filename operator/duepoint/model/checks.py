@@ -119,12 +119,16 @@ TYPES: Final[Mapping[str, str]] = {
 MISSING: Final = "is missing"
 _TYPE = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 def of_decoder(error: msgspec.ValidationError) -> FieldProblem:
     """Return the problem that msgspec found, with its path within the decoded text."""
     what, _, where = str(error).partition(" - at `$")
     path = where.rstrip("`")
+    if unknown := _UNKNOWN.match(what):
+        path = f"{path}.{unknown[1]}"[:120]
+        return FieldProblem(path, f"{errors.quoted(path.lstrip('.'))} is no field here")
     if missing := _MISSING.match(what):
         return FieldProblem(f"{path}.{missing[1]}", MISSING)
     if kinds := _TYPE.match(what):

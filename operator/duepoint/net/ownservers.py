@@ -5,11 +5,9 @@ last good one stay. If there never was a good one, nothing is dialled, because a
 that of our own server. Only the resolver's definite answer that there is no such name counts as no
 address.
 
-The networks are those of this machine's interfaces. In a Pod these are ranges of the cluster's
-Pods, so no setting has to name them. Many network plugins give a Pod an address without a network
-(/32, /128); its neighbours are then assumed to be in the same /24 or /64, the usual share of a
-node. Loopback and link-local are left out: they are denied anyway. Works on Linux only; elsewhere,
-or if the kernel does not tell, there are no networks.
+In a Pod its networks are ranges of the cluster's Pods, so no setting has to name them. Many network
+plugins give a Pod an address without a network (/32, /128), so its neighbours are assumed to be in
+the same /24 or /64, the usual share of a node.
 """
 
 from __future__ import annotations
@@ -19,10 +17,8 @@ import contextlib
 import ipaddress
 import os
 import socket
-import struct
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -129,12 +125,11 @@ def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
 
 # -- the Pod's networks --------------------------------------------------------------------------
 
-#: ioctls of netdevice(7) for an interface's address and its network mask.
-_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
-_REQUEST = struct.Struct("16s2x2x4s16x")  # name, family, port, IPv4 address
-_LONGEST_V4, _LONGEST_V6 = 24, 64
-#: Lists address, index, prefix length, scope, flags and name of each interface, in hexadecimal.
-_IPV6_INTERFACES = Path("/proc/net/if_inet6")
+#: Addresses for documentation: they choose a route, and nothing is sent. A node's usual share.
+_ROUTES = (
+    (socket.AF_INET, "192.0.2.1", 24),
+    (socket.AF_INET6, "2001:db8::1", 64),
+)
 
 
 def pod_networks(environment: Mapping[str, str] = os.environ) -> tuple[addresses.Network, ...]:
@@ -143,36 +138,11 @@ def pod_networks(environment: Mapping[str, str] = os.environ) -> tuple[addresses
 
 
 def networks() -> tuple[addresses.Network, ...]:
-    """Return the networks of this machine's interfaces."""
-    found = (*_ipv4(), *_ipv6(_IPV6_INTERFACES))
-    own = (network for network in found if not (network.is_loopback or network.is_link_local))
-    return tuple(sorted(set(own), key=str))
-
-
-def _ipv4() -> Iterator[addresses.Network]:
-    try:
-        import fcntl  # noqa: PLC0415 - there is none outside Unix
-    except ImportError:
-        return
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-
-        def said(request: int, name: str) -> ipaddress.IPv4Address:
-            packed = fcntl.ioctl(asked, request, _REQUEST.pack(name.encode(), bytes(4)))
-            return ipaddress.IPv4Address(_REQUEST.unpack(packed)[1])
-
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has no IPv4 address
-                address, mask = said(_SIOCGIFADDR, name), said(_SIOCGIFNETMASK, name)
-                yield _network(address, int(mask).bit_count(), _LONGEST_V4)
-
-
-def _ipv6(listed: Path) -> Iterator[addresses.Network]:
-    with contextlib.suppress(OSError):  # the kernel knows no IPv6
-        for line in listed.read_text().splitlines():
-            number, _, length, *_ = line.split()
-            yield _network(ipaddress.IPv6Address(int(number, 16)), int(length, 16), _LONGEST_V6)
-
-
-def _network(address: addresses.Address, length: int, longest: int) -> addresses.Network:
-    return ipaddress.ip_network(f"{address}/{min(length, longest)}", strict=False)
+    """Return the networks of this machine's addresses."""
+    found = []
+    for family, target, length in _ROUTES:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            own = probe.getsockname()[0].partition("%")[0]
+            found.append(ipaddress.ip_network(f"{own}/{length}", strict=False))
+    return tuple(found)

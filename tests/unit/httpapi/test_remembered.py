@@ -1,32 +1,27 @@
-"""Answers of a slow server: who waits for them, and for how long a former one stands."""
+"""Answers of a slow server: who waits for them, and for how long they are fresh."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from duepoint.httpapi.problems import OperationProblem
 from duepoint.httpapi.remembered import Remembered
 from tests.unit.election import virtualtime
 
-TIMES = {"yes": 10.0, "no": 2.0, "stands": 30.0}
+TIMES = {"yes": 10.0, "no": 2.0}
 
 
 class Server:
-    """Answers as it is set to, after ``seconds``; None = it cannot be asked."""
+    """Answers as it is set to, after ``seconds``."""
 
-    def __init__(self, answer: bool | None = True) -> None:
+    def __init__(self) -> None:
         self.known = Remembered(2, **TIMES)
-        self.answer = answer
+        self.answer = True
         self.seconds = 0.1
         self.asked = 0
 
     async def _ask(self) -> bool:
         self.asked += 1
         await asyncio.sleep(self.seconds)
-        if self.answer is None:
-            raise OperationProblem("Unavailable", "it cannot be asked")
         return self.answer
 
     async def find(self, key: str = "a") -> tuple[bool, float]:
@@ -45,28 +40,6 @@ def test_a_no_ends_the_yes_once_that_is_not_fresh():
         assert await server.find() == (True, 0.0)
         await asyncio.sleep(2)
         assert await server.find() == (False, 0.1)
-
-    virtualtime.run(main())
-
-
-@pytest.mark.parametrize("seconds", [0.0, 5.0], ids=["no answer at all", "no answer soon"])
-def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
-    async def main():
-        server = Server()
-        await server.find()
-        server.answer, server.seconds = None, seconds
-        await asyncio.sleep(11)
-        found, waited = await server.find()
-        assert found
-        assert waited <= 1.0
-        for _ in range(100):
-            found, waited = await server.find()
-            assert found
-            assert waited == 0.0
-        assert server.asked == 2  # and not once more for each request
-        await asyncio.sleep(20)
-        with pytest.raises(OperationProblem):
-            await server.find()
 
     virtualtime.run(main())
 

@@ -26,18 +26,3 @@ def test_an_address_of_this_machine_is_in_one_of_the_networks():
     found = [one for one in ownservers.networks() if own in one]
     assert found
     assert all(one.prefixlen <= 24 for one in found)
-
-
-@pytest.mark.parametrize(
-    ("line", "network"),
-    [
-        ("fd120000000000000000000000000007 02 80 00 80     eth0", "fd12::/64"),
-        ("fd120000000000010000000000000007 02 30 00 80     eth0", "fd12::/48"),
-        ("20010db8000000010000000000000007 02 40 00 80     eth0", "2001:db8:0:1::/64"),
-    ],
-    ids=["a bare address", "a wide network", "a node's share"],
-)
-def test_an_ipv6_network_is_a_nodes_share_at_least(tmp_path, line, network):
-    listed = tmp_path / "if_inet6"
-    listed.write_text(line + "\n")
-    assert list(ownservers._ipv6(listed)) == [ipaddress.ip_network(network)]

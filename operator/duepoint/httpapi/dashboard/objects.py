@@ -56,23 +56,9 @@ def namespace_of(call: Call) -> str | None:
     return text or None
 
 
-def attributes(
-    verb: str, resource: str, namespace: str | None, name: str = ""
-) -> access.Attributes:
-    """Return the attributes of an access to our objects; no namespace = to those of all."""
-    return access.Attributes(
-        namespace=namespace or "",
-        verb=verb,
-        group=schedules.GROUP,
-        resource=resource,
-        subresource="",
-        name=name,
-    )
-
-
 async def may_list(call: Call, namespace: str | None) -> bool:
     """Whether the caller may list the Schedules of this namespace; None = of all namespaces."""
-    wanted = attributes("list", schedules.PLURAL, namespace)
+    wanted = access.Attributes(namespace or "", "list", schedules.PLURAL)
     return await call.shared.rights.may(call.caller, wanted)
 
 
@@ -192,7 +178,7 @@ async def get_schedule(call: Call) -> HttpResponse:
     item = _decoder.decode(body)
 
     async def may(verb: str, resource: str, of: str = "") -> bool:
-        wanted = attributes(verb, resource, namespace, of)
+        wanted = access.Attributes(namespace, verb, resource, of)
         return await call.shared.rights.may(call.caller, wanted)
 
     may_run = await may("run", schedules.PLURAL, name)

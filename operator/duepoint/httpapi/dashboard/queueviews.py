@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from duepoint.delayqueue import deadletters
-from duepoint.httpapi import listing, views
+from duepoint.httpapi import access, listing, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.dashboard import objects
 from duepoint.kube import schedules
@@ -142,7 +142,7 @@ async def replay(call: Call) -> HttpResponse:
     ids = listing.replayed_ids(call)
 
     async def may_run(name: str) -> bool:
-        wanted = objects.attributes("run", schedules.PLURAL, call.namespace, name)
+        wanted = access.Attributes(call.namespace, "run", schedules.PLURAL, name)
         return await call.shared.rights.may(call.caller, wanted)
 
     if not await objects.may_list(call, call.namespace):

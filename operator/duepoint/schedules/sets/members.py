@@ -275,13 +275,7 @@ def _decoded(raw: bytes) -> model.WrittenFields:
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        what = str(error).partition(" - at `$")[0]
-        unknown = re.search(r"unknown field `(.*)`", what, re.DOTALL)
         path, message = checks.of_decoder(error)
-        if unknown is not None:
-            name = f"{path}.{unknown[1]}".lstrip(".")
-            message = f"{errors.quoted(name)} is no field of a member"
-            raise _Refused(name[:120], message) from None
         raise _Refused(path.lstrip("."), message) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Refused("", f"is not JSON: {error}"[:200], "BadRequest") from None
