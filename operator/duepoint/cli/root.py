@@ -23,7 +23,10 @@ from duepoint.cli import grouping, output
 #: For each subcommand its module below ``duepoint.cli`` with its name there, and the first sentence
 #: of its help, so that the list of all subcommands imports none of them.
 _HOMES = {
-    "run": ("local.command:run", "Run manifests on this machine, without a cluster, until Ctrl-C."),
+    "run": (
+        "local.presenting:run",
+        "Run manifests on this machine, without a cluster, until Ctrl-C.",
+    ),
     "next": (
         "expression:next_slots",
         "Say in plain words when the expression EXPR runs, and print its next slots.",
@@ -42,7 +45,7 @@ _HOMES = {
         "Show how many runs the coming hours bring, and who is in the worst minutes.",
     ),
     "import": (
-        "cronjob.importing:importing",
+        "cronjob.conversion:importing",
         "Print Schedules made of what another scheduler runs.",
     ),
     "trigger": ("scheduleruns:trigger", "Run the Schedule NAME once, now."),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.cli.check import manifests
-from duepoint.cli.cronjob import importing
+from duepoint.cli.cronjob import conversion
 
 _TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"])),
@@ -28,7 +28,7 @@ _VALUES = st.recursive(
 
 @given(st.dictionaries(_TEXTS, _VALUES, min_size=1))
 def test_every_value_survives_being_written(value):
-    text = importing.text_of(value)
+    text = conversion.text_of(value)
     (document,) = manifests.documents(text.encode())
     assert not isinstance(document, manifests.InvalidText)
     assert document == value

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from duepoint.cli import transfer
+from duepoint.cli import sets
 from tests.fakes import memoryapi
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -20,9 +20,9 @@ def small(monkeypatch):
     from duepoint.client import Retries
     from duepoint.client import rows as batching
 
-    monkeypatch.setattr(transfer, "_PAGE", 4)
+    monkeypatch.setattr(sets, "_PAGE", 4)
     monkeypatch.setattr(batching, "ROWS", 4)
-    monkeypatch.setattr(transfer, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
+    monkeypatch.setattr(sets, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 
 def filled(api, count=COUNT):

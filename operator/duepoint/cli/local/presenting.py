@@ -1,7 +1,8 @@
-"""Shows a session as JSON lines, as lines of text, or in the live view of ``make up``.
+"""``duepoint run``: runs Duepoint without a cluster, and shows it in one of three ways.
 
-Only errors of the engine's log go to standard error: troubles and failed runs are reported as
-records. The live view uses the whole terminal, so these errors are printed after it.
+They are JSON lines, lines of text, and the live view of ``make up``. Only errors of the engine's
+log go to standard error: troubles and failed runs are reported as records. The live view uses the
+whole terminal, so these errors are printed after it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,60 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import click
+import uvloop
 from rich.console import Console
 from rich.live import Live
 
 from duepoint import telemetry
-from duepoint.cli import output, receiver
+from duepoint.cli import options, output, receiver
 from duepoint.cli.local import reports, view
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.session import RunSession
+
+_MOST_PORT = 65_535
+
+
+@click.command("run")
+@click.argument("paths", metavar="[FILE|DIR]...", nargs=-1)
+@click.option(
+    "--filename", "-f", "filenames", metavar="FILE|DIR", multiple=True,
+    help="The same: manifests, watched while it runs; a folder with its folders. May be repeated.",
+)  # fmt: skip
+@options.namespace
+@click.option("--exec", "executes", is_flag=True, help="Run the commands of Jobs on this machine.")
+@click.option(
+    "--once", is_flag=True, help="Run each Schedule once, now, and end; its own slots do not run."
+)
+@click.option(
+    "--for", "seconds", metavar="DURATION", type=options.Converted(options.timeout_seconds),
+    help="End after so long, such as 90s or 10m; 0 = not by itself.",
+)  # fmt: skip
+@click.option(
+    "--receive", "receive_port", metavar="PORT", type=options.whole(_MOST_PORT),
+    help="Take webhooks at http://127.0.0.1:PORT, those to Services too; answer 204 and show them.",
+)  # fmt: skip
+@click.option(
+    "--output", "-o", "form", metavar="json|text|view", type=options.words("json", "text", "view"),
+    default=lambda: "view" if output.can_redraw(sys.stdout) else "text",
+    help="Unset: the live view on a terminal, elsewhere text.",
+)  # fmt: skip
+def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **given: Any) -> None:  # noqa: ANN401 - click's values
+    """Run manifests on this machine, without a cluster, until Ctrl-C.
+
+    Operator, queue and worker are those of an installation; an embedded Valkey holds the queue, and
+    memory the objects. Webhooks and streams are really sent. Jobs are shown as they would be
+    created and complete after a second, or run as processes of this machine with --exec; no
+    container runs.
+
+    Example: duepoint run -f examples --receive 8089
+    """
+    files = options.named_files(paths, filenames)
+    running = RunSession(_WRITERS[form], files=files, **given)
+    raise click.exceptions.Exit(uvloop.run(_present(running, form)))
+
 
 TICK_SECONDS = 0.5
 _MOST_NOTICES = 6
@@ -32,7 +78,7 @@ _MOST_NOTICES = 6
 _LAST_ERRORS = 4_000
 
 
-async def present(session: RunSession, form: str) -> int:
+async def _present(session: RunSession, form: str) -> int:
     """Run a session and show it; return the exit code."""
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_logging(form))
@@ -53,7 +99,7 @@ def _write_text(record: Record) -> None:
 
 
 #: What to do with each record, by the form of the output.
-WRITERS: Mapping[str, Callable[[Record], None]] = {
+_WRITERS: Mapping[str, Callable[[Record], None]] = {
     "json": _write_json,
     "text": _write_text,
     "view": lambda _record: None,

@@ -30,7 +30,7 @@ import click
 
 from duepoint import client, errors, settings
 from duepoint.cli import apisession, grouping, instants, options, output
-from duepoint.cli.queue import connection
+from duepoint.cli.queue import queue as queues
 from duepoint.delayqueue import deadletters
 from duepoint.expressions import durations
 
@@ -173,11 +173,11 @@ def _of_letters(look: Look) -> Callable[..., None]:
         click.option("--reason", metavar="REASON", help="Only with it, such as DeadlineExceeded."),
         options.output_format,
         apisession.of_api,
-        connection.reaching,
+        queues.reaching,
     )  # fmt: skip
     @functools.wraps(look)
     def command(*, place: apisession.ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
-        where = {name: given.pop(name) for name in connection.NAMES}
+        where = {name: given.pop(name) for name in queues.NAMES}
         has_redis = where["redis_url"] is not None or settings.variable("redis_url") in os.environ
 
         async def run() -> None:
@@ -187,9 +187,7 @@ def _of_letters(look: Look) -> Callable[..., None]:
                     api, namespace = await stack.enter_async_context(apisession.connected(place))
                     letters = ApiLetters(api, namespace)
                 else:
-                    letters = QueueLetters(
-                        await stack.enter_async_context(connection.opened(where))
-                    )
+                    letters = QueueLetters(await stack.enter_async_context(queues.opened(where)))
                 try:
                     await look(letters, namespace=place.namespace, **given)
                 except client.NothingThere as missing:
