@@ -14,8 +14,6 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -30,64 +28,6 @@ _SECOND_US = expression.SECOND_US
 #: Most bytes to read from standard input: far more than the longest valid expression.
 _INPUT_LIMIT = 4096
 _USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedExpression:
-    """An expression and the options that decide its slots."""
-
-    text: str
-    time_zone: str
-    gap: expressions.Gap
-    overlap: expressions.Overlap
-    identity: str
-    from_us: int
-    expression: expressions.Expression
-
-
-def _expression_of(
-    *,
-    expr: str,
-    time_zone: str,
-    from_: str,
-    identity: str | None,
-    gap: str,
-    overlap: str,
-    anchor: str | None,
-) -> AskedExpression:
-    """Combine the options; raises errors.InvalidSetting with field, column and hint."""
-    from_us = instants.parse_us(from_, zone=time_zone, name="--from")
-    if anchor is None:
-        anchor_us = from_us - from_us % 1_000_000  # whole seconds, like a creationTimestamp
-    else:
-        anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
-    text = expr
-    if expr == "-":
-        text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
-    hashed = identity or ""
-    gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
-    try:
-        compiled = expressions.compile_expression(
-            text, time_zone=time_zone, gap=gap_, overlap=overlap_, identity=hashed,
-            anchor_us=anchor_us
-        )  # fmt: skip
-    except errors.InvalidExpression as error:
-        # Remove the text at its beginning, which InvalidSetting repeats.
-        message = str(error).removeprefix(f"{errors.quoted(text)} ")
-        raise errors.InvalidSetting(errors.quoted(text), message) from None
-    if not hashed and not text.lstrip().startswith("@") and _USES_HASH.search(text):
-        raise errors.InvalidSetting(
-            errors.quoted(text), "H is a hash of the object's name; write --identity namespace/name"
-        )
-    return AskedExpression(
-        text=text,
-        time_zone=time_zone,
-        gap=gap_,
-        overlap=overlap_,
-        identity=hashed,
-        from_us=from_us,
-        expression=compiled,
-    )
 
 
 def _number(text: str) -> int:
@@ -127,7 +67,7 @@ def _number(text: str) -> int:
     "gap",
     default="RunOnce",
     metavar="RunOnce|Skip",
-    type=options.words("RunOnce", "Skip"),
+    type=click.Choice(("RunOnce", "Skip")),
     show_default=True,
     help="A fixed time that does not exist: run once right after the gap, or not at all.",
 )
@@ -136,7 +76,7 @@ def _number(text: str) -> int:
     "overlap",
     default="First",
     metavar="First|Second|Both",
-    type=options.words("First", "Second", "Both"),
+    type=click.Choice(("First", "Second", "Both")),
     show_default=True,
     help="A fixed time that exists twice: which of the two runs.",
 )
@@ -154,7 +94,10 @@ def _number(text: str) -> int:
     help="How many slots to print; -3 = the last three before --from, newest first.",
 )
 @options.output_format
-def next_slots(count: int, form: str, **given: Any) -> None:  # noqa: ANN401 - click's values
+def next_slots(
+    *, expr: str, time_zone: str, from_: str, identity: str | None, gap: str, overlap: str,
+    anchor: str | None, count: int, form: str,
+) -> None:  # fmt: skip
     """Say in plain words when the expression EXPR runs, and print its next slots.
 
     The text names the next dates on which daylight saving makes the expression behave specially,
@@ -164,17 +107,53 @@ def next_slots(count: int, form: str, **given: Any) -> None:  # noqa: ANN401 - c
 
     Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
     """
-    asked = _expression_of(**given)
-    local, known = instants.LocalTime(asked.time_zone), asked.expression
+    from_us = instants.parse_us(from_, zone=time_zone, name="--from")
+    anchor_us = from_us - from_us % _SECOND_US  # whole seconds, like a creationTimestamp
+    if anchor is not None:
+        anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
+    text = expr
+    if expr == "-":
+        text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace")
+    text = text.strip()
+    ways = expressions.Gap(gap), expressions.Overlap(overlap)
+    try:
+        known = expressions.compile_expression(
+            text, time_zone=time_zone, gap=ways[0], overlap=ways[1], identity=identity or "",
+            anchor_us=anchor_us,
+        )  # fmt: skip
+    except errors.InvalidExpression as error:
+        # Remove the text at its beginning, which InvalidSetting repeats.
+        message = str(error).removeprefix(f"{errors.quoted(text)} ")
+        raise errors.InvalidSetting(errors.quoted(text), message) from None
+    if not identity and not text.startswith("@") and _USES_HASH.search(text):
+        raise errors.InvalidSetting(
+            errors.quoted(text), "H is a hash of the object's name; write --identity namespace/name"
+        )
+    local = instants.LocalTime(time_zone)
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")
-    slots_us = itertools.islice(_walk(step, asked.from_us), abs(count))
+    slots_us = itertools.islice(_walk(step, from_us), abs(count))
     if output.is_data(form):
         is_empty = not output.write((_slot(slot_us, local) for slot_us in slots_us), form)
     else:
-        is_empty = not _explain(asked, slots_us, local, is_past=count < 0)
-    if is_empty and asked.text.strip() != descriptors.NEVER:
-        when = instants.utc_text(asked.from_us)
-        output.complain(f"{errors.quoted(asked.text)} has no slot {side} {when}")
+        output.say(text)
+        output.say(f"  {known.describe()}")
+        is_empty = True
+        for slot_us in slots_us:
+            is_empty = False
+            which = "next" if count > 0 else "last"
+            output.say(f"  {which} {instants.utc_text(slot_us)}  {local.text(slot_us)}")
+        for note in advice.of_other_schedulers(text):
+            output.say(f"  note: {note}")
+        for sentence in _clock_changes(
+            known, text, local, ways, identity=identity or "", from_us=from_us
+        ):
+            output.say(f"  {sentence}")
+        theirs = differences.sentences(text, time_zone, from_us, *ways)
+        for sentence in theirs or ("runs at the same times",) * (not is_empty):
+            output.say(f"  CronJob: {sentence}")
+    if is_empty and text != descriptors.NEVER:
+        when = instants.utc_text(from_us)
+        output.complain(f"{errors.quoted(text)} has no slot {side} {when}")
 
 
 def _walk(step: Callable[[int], int | None], from_us: int) -> Iterator[int]:
@@ -188,29 +167,6 @@ def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
     return {"scheduledTime": instants.utc_text(slot_us), "local": local.text(slot_us)}
 
 
-def _explain(
-    asked: AskedExpression, slots_us: Iterator[int], local: instants.LocalTime, *, is_past: bool
-) -> int:
-    """Print the explanation for people; return how many slots there were."""
-    output.say(asked.text.strip())
-    output.say(f"  {asked.expression.describe()}")
-    count = 0
-    for slot_us in slots_us:
-        count += 1
-        which = "last" if is_past else "next"
-        output.say(f"  {which} {instants.utc_text(slot_us)}  {local.text(slot_us)}")
-    for note in advice.of_other_schedulers(asked.text):
-        output.say(f"  note: {note}")
-    for sentence in _clock_changes(asked, local):
-        output.say(f"  {sentence}")
-    theirs = differences.sentences(
-        asked.text, asked.time_zone, asked.from_us, asked.gap, asked.overlap
-    )
-    for sentence in theirs or ("runs at the same times",) * bool(count):
-        output.say(f"  CronJob: {sentence}")
-    return count
-
-
 # -- daylight saving -------------------------------------------------------------------------
 
 
@@ -219,20 +175,23 @@ _DAY = 86_400
 _LISTED = 4
 
 
-def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
+def _clock_changes(
+    known: expressions.Expression, text: str, local: instants.LocalTime,
+    ways: tuple[expressions.Gap, expressions.Overlap], *, identity: str, from_us: int,
+) -> Iterator[str]:  # fmt: skip
     """Yield what happens to the expression at the next gap and the next overlap that affect it."""
-    known, zone = asked.expression, local.zone
+    zone = local.zone
     if not isinstance(known, cron.Cron):
         yield "It takes no notice of daylight saving."
         return
-    if zone.starts[1:] == () or zone.starts[-1] * _SECOND_US <= asked.from_us:
-        yield f"The clocks of {asked.time_zone} do not change."
+    if zone.starts[1:] == () or zone.starts[-1] * _SECOND_US <= from_us:
+        yield f"The clocks of {zone.name} do not change."
         return
-    if syntax.parse(asked.text.strip(), identity=asked.identity).sweeping:
+    if syntax.parse(text, identity=identity).sweeping:
         yield "Its rhythm goes on through changes of the clock; dst means nothing here."
         return
     changes: dict[bool, str] = {}
-    for start, before, after in zone.changes_after(asked.from_us // _SECOND_US):
+    for start, before, after in zone.changes_after(from_us // _SECOND_US):
         is_gap = after > before
         span = min(start + before, start + after), max(start + before, start + after)
         if is_gap in changes or not (times := _times(known, *span)):
@@ -249,7 +208,7 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
         first_us, last_us = (start - width) * _SECOND_US, (start + width) * _SECOND_US
         runs = expression.walk(known, first_us - 1, last_us - bool(width))
         at = ", ".join(local.text(slot_us) for slot_us in itertools.islice(runs, _LISTED))
-        does = _ON_GAP[asked.gap] if is_gap else _ON_OVERLAP[asked.overlap]
+        does = _ON_GAP[ways[0]] if is_gap else _ON_OVERLAP[ways[1]]
         changes[is_gap] = f"{day}: clocks {changed}; it {does.format(at)}"
         if len(changes) == 2:
             break

@@ -40,7 +40,7 @@ _Found = tuple[str, schedules.Schedule]
 @click.command("forecast")
 @options.files_if_any
 @click.option("--selector", "-l", metavar="LABELS", help="Of a cluster: only such Schedules.")
-@click.option("--days", default="7", metavar="N", type=options.whole(_MOST_DAYS),
+@click.option("--days", default="7", metavar="N", type=click.IntRange(1, _MOST_DAYS),
     show_default=True, help="How many days to look ahead.")  # fmt: skip
 @click.option("--from", "from_", default="now", metavar="TIME", show_default=True, help="Begin.")
 @click.option("--time-zone", default="Etc/UTC", metavar="ZONE", type=options.ZONE,

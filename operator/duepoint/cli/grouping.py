@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterable
 
 import click
-from click.shell_completion import CompletionItem
 
 from duepoint import errors
 
@@ -43,16 +42,6 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(self.rows(ctx))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return [
-            *(
-                CompletionItem(name, help=sentence)
-                for name, sentence in self.rows(ctx)
-                if name.startswith(incomplete)
-            ),
-            *click.Command.shell_complete(self, ctx, incomplete),
-        ]
 
 
 # -- mistakes --------------------------------------------------------------------------------------
@@ -106,6 +95,6 @@ def of_click(error: click.ClickException) -> str:
         return f"a command is missing; {context.command_path} -h lists them"
     message = error.format_message().rstrip(".")
     takes_expression = any(each.name == "expr" for each in context.command.params)
-    if takes_expression and not isinstance(error, click.NoSuchOption):
+    if takes_expression and type(error) is click.UsageError:
         return f'{message}; put the expression into quotes: {context.command_path} "0 9 * * 1-5"'
     return f"{message}; {context.command_path} -h explains it"

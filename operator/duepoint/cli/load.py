@@ -44,7 +44,7 @@ def _address(text: str) -> tuple[str, int]:
 @click.command("load")
 @apisession.of_set
 @click.option(
-    "--count", default="50", metavar="N", type=options.whole(_MOST), show_default=True,
+    "--count", default="50", metavar="N", type=click.IntRange(1, _MOST), show_default=True,
     help="How many one-offs.",
 )  # fmt: skip
 @click.option(

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import click
 
 from duepoint import errors
-from duepoint.cli import grouping
 from duepoint.expressions import durations, timezones
 
 #: Largest file that an option may name, in bytes.
@@ -47,30 +46,6 @@ class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of
             is_option = isinstance(param, click.Option)
             name = param.opts[0] if is_option else (param.metavar or "").strip("[].")
             raise errors.InvalidSetting(name, str(error)) from None
-
-
-def words(*known: str) -> Converted:
-    """Return a type for one of these words, in upper or lower case."""
-
-    def read(text: str) -> str:
-        meant = grouping.nearest(text, known)
-        if meant.lower() == text.lower():
-            return meant
-        hint = f'; did you mean "{meant}"?' if meant else ""
-        raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}{hint}")
-
-    return Converted(read)
-
-
-def whole(most: int) -> Converted:
-    """Return a type for a count from 1 to ``most``."""
-
-    def read(text: str) -> int:
-        if text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most:
-            return int(text)
-        raise ValueError(f"{errors.quoted(text)}: write a whole number from 1 to {most}")
-
-    return Converted(read)
 
 
 def _name(text: str) -> str:
@@ -194,7 +169,7 @@ output_format = click.option(
     "-o",
     "form",
     metavar="table|wide|json|yaml",
-    type=words("table", "wide", "json", "yaml"),
+    type=click.Choice(("table", "wide", "json", "yaml"), case_sensitive=False),
     default="table",
     show_default=True,
     help="json is one object a line, yaml one document each.",
@@ -286,7 +261,12 @@ only_schedule = click.option(
 def count(most: int) -> Callable[[CommandT], CommandT]:
     """Return the option for how many rows to show at most."""
     return click.option(
-        "--count", default="20", metavar="N", type=whole(most), show_default=True, help="How many."
+        "--count",
+        default="20",
+        metavar="N",
+        type=click.IntRange(1, most),
+        show_default=True,
+        help="How many.",
     )
 
 

@@ -171,20 +171,6 @@ def plugin() -> None:
     commands(prog_name="kubectl duepoint")
 
 
-def complete_for_kubectl() -> None:
-    """Run ``kubectl_complete-duepoint``, which kubectl calls to complete our command lines.
-
-    The last word is unfinished. Prints candidates, then cobra's directive: no file names.
-    """
-    from click import shell_completion  # noqa: PLC0415 - only this asks for it
-
-    *whole, unfinished = sys.argv[1:] or [""]
-    asked = shell_completion.ShellComplete(commands, {}, "kubectl duepoint", "_DUEPOINT_COMPLETE")
-    for item in asked.get_completions(whole, unfinished):
-        click.echo(f"{item.value}\t{item.help}" if item.help else str(item.value))
-    click.echo(":4")
-
-
 @contextlib.contextmanager
 def _while_it_is_read() -> Iterator[None]:
     """End quietly, with code 0, once the reader of standard output has enough."""

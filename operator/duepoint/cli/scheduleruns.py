@@ -277,7 +277,7 @@ _LIMIT = 10_000
     "parallel",
     default=str(manualruns.MAX_PARALLEL),
     metavar="N",
-    type=options.whole(1_000),
+    type=click.IntRange(1, 1_000),
     show_default=True,
     help="Runs that may be active at once.",
 )

@@ -80,7 +80,7 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
     help="Only what is due within this, such as 1h, or overdue; the earliest first.",
 )  # fmt: skip
 @click.option(
-    "--count", default="100", metavar="N", type=options.whole(10**9), show_default=True,
+    "--count", default="100", metavar="N", type=click.IntRange(1, 10**9), show_default=True,
     help="How many at most; without --within in no certain order.",
 )  # fmt: skip
 @options.output_format

@@ -127,7 +127,7 @@ def test_a_creation_whose_answer_was_lost_makes_one_run(cluster, duepoint):
         (["nightly", "--payload", '"' + "x" * 70_000 + '"'], "65536"),
         (["nightly", "--payload", "@/nowhere"], "--payload"),
         (["nightly", "--timeout", "soon"], "--timeout"),
-        (["nightly", "-o", "text"], "table or wide or json or yaml"),
+        (["nightly", "-o", "text"], "'table', 'wide', 'json', 'yaml'"),
         (["nightly", "-n", "a b"], "--namespace"),
     ],
 )

@@ -49,11 +49,12 @@ _MOST_PORT = 65_535
     help="End after so long, such as 90s or 10m; 0 = not by itself.",
 )  # fmt: skip
 @click.option(
-    "--receive", "receive_port", metavar="PORT", type=options.whole(_MOST_PORT),
+    "--receive", "receive_port", metavar="PORT", type=click.IntRange(1, _MOST_PORT),
     help="Take webhooks at http://127.0.0.1:PORT, those to Services too; answer 204 and show them.",
 )  # fmt: skip
 @click.option(
-    "--output", "-o", "form", metavar="json|text|view", type=options.words("json", "text", "view"),
+    "--output", "-o", "form", metavar="json|text|view",
+    type=click.Choice(("json", "text", "view"), case_sensitive=False),
     default=lambda: "view" if output.can_redraw(sys.stdout) else "text",
     help="Unset: the live view on a terminal, elsewhere text.",
 )  # fmt: skip
