@@ -63,14 +63,13 @@ async def _delete(url: str, count: int) -> None:
         began, cpu = time.perf_counter(), time.process_time()
         removed = steps = 0
         while True:
-            step_began = time.perf_counter()
             done = await queue.set_removals.step(
                 record, queueplace.EPOCH, most=schedulesets.STEP_MEMBERS
             )
             removed, steps = removed + done.removed, steps + 1
             if done.is_done:
                 break
-            await asyncio.sleep(schedulesets.rest_seconds(time.perf_counter() - step_began))
+            await asyncio.sleep(schedulesets.REST_SECONDS)
         seconds = time.perf_counter() - began
         if removed != count:
             raise SystemExit(f"{removed:,} of {count:,} members were removed")

@@ -44,7 +44,6 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -63,22 +62,12 @@ EPOCH_ANNOTATION = "duepoint.dev/epoch"
 #: The epoch of the term that released the Lease.
 RELEASED_ANNOTATION = "duepoint.dev/released"
 
-#: A Lease written by another version may have a longer duration than ours, up to this.
-_MOST_PATIENCE_SECONDS = 60
 #: Longest number read from an annotation, in digits: Redis scripts count exactly up to 2**53.
 _MOST_DIGITS = 15
 #: The longest wait between terms whose work fails at once.
 _MOST_PAUSE_SECONDS = 30.0
 
 ResultT = TypeVar("ResultT")
-
-
-class Ending(Enum):
-    """Why a term ended."""
-
-    LOST = "the Lease was lost"
-    FINISHED = "its work returned"
-    FAILED = "its work failed"
 
 
 Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
@@ -94,20 +83,6 @@ class _Holding:
 
     lease: leases.Lease
     term: terms.Term
-
-
-@dataclass(slots=True)
-class _Observation:
-    """What a candidate has seen of the Lease.
-
-    Attributes:
-        newest_epoch: the highest epoch that it has seen, those of its own terms included.
-    """
-
-    version: str | None = None
-    since: float = 0.0
-    was_held: bool = False
-    newest_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +130,12 @@ class Elector:
         self._watchdog = watchdog
         self._on_change = on_change or (lambda _leading, _epoch: None)
         self._random = rng or random.Random()  # noqa: S311 - jitter
-        self._seen = _Observation()
+        #: The version of the Lease that a candidate has seen last, and since when it has.
+        self._version: str | None = None
+        self._since = 0.0
+        self._was_held = False
+        #: The highest epoch that it has seen, those of its own terms included.
+        self._newest_epoch = 0
 
     async def run(self, work: Work) -> None:
         """Lead whenever possible, until cancelled; then stop the work and release the Lease.
@@ -168,19 +148,19 @@ class Elector:
         while True:
             holding = await self._campaign()
             began = self._clock.monotonic()
-            ending = await self._lead(holding, work)
-            _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
+            is_lost = await self._lead(holding, work)
+            _log.info("term over", epoch=holding.term.epoch, is_lost=is_lost)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
             # Always wait, or failing terms would follow each other in a tight loop. After a
             # failure, the wait gives another replica a chance, where the work may succeed.
-            pause = self._poll_pause() if ending is Ending.LOST else next(pauses)
+            pause = self._poll_pause() if is_lost else next(pauses)
             await self._clock.sleep(pause)
 
     # -- candidate -------------------------------------------------------------------------
 
     async def _campaign(self) -> _Holding:
-        self._seen.version = None
+        self._version = None
         while (holding := await self._attempt()) is None:
             await self._clock.sleep(self._poll_pause())
         return holding
@@ -195,12 +175,12 @@ class Elector:
         if look is None:
             return None
         current = look.value
-        self._seen.newest_epoch = max(self._seen.newest_epoch, _epoch_of(current))
+        self._newest_epoch = max(self._newest_epoch, _epoch_of(current))
         if not self._is_free(current, started):
             return None
         in_redis = await self._call(self._known_epoch, self._timing.call)
         in_lease = _epoch_of(current) or self._clock.now_us() // 1000
-        newest = max(in_lease, in_redis.value if in_redis else 0, self._seen.newest_epoch)
+        newest = max(in_lease, in_redis.value if in_redis else 0, self._newest_epoch)
         epoch = terms.Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
@@ -213,21 +193,14 @@ class Elector:
 
         ``started`` is when the read of ``current`` began; the Lease had this state at or after it.
         """
-        seen = self._seen
         version = current.version if current else ""
-        if version != seen.version:
-            seen.version, seen.since = version, self._clock.monotonic()
+        if version != self._version:
+            self._version, self._since = version, self._clock.monotonic()
         if current is not None and (current.holder == self.identity or _is_released(current)):
             return True
         if current is not None and current.holder:
-            seen.was_held = True
-        if not seen.was_held:
-            return True
-        return started - seen.since >= self._patience(current)
-
-    def _patience(self, current: leases.Lease | None) -> float:
-        asked = min(current.duration_seconds, _MOST_PATIENCE_SECONDS) if current else 0
-        return max(self._timing.lease, asked)
+            self._was_held = True
+        return not self._was_held or started - self._since >= self._timing.lease
 
     def _claim(
         self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
@@ -247,34 +220,34 @@ class Elector:
 
     # -- leader ----------------------------------------------------------------------------
 
-    async def _lead(self, holding: _Holding, start_work: Work) -> Ending:
+    async def _lead(self, holding: _Holding, start_work: Work) -> bool:
+        """Lead for one term; return whether the Lease was lost."""
         term = holding.term
-        self._seen.was_held = True
-        self._seen.newest_epoch = max(self._seen.newest_epoch, term.epoch)
+        self._was_held = True
+        self._newest_epoch = max(self._newest_epoch, term.epoch)
         _log.info("leading", epoch=term.epoch, identity=self.identity)
         self._on_change(True, term.epoch)  # noqa: FBT003 - (leading, epoch)
         work = asyncio.create_task(start_work(term), name=f"term {term.epoch}")
-        ending = None
+        is_lost = False
         try:
-            ending = await self._keep(holding, work)
-            return ending
+            is_lost = await self._keep(holding, work)
+            return is_lost
         finally:
             term.end()  # first of all, so that ``is_held`` is False from now on
             self._on_change(False, term.epoch)  # noqa: FBT003
             await self._stop(work)
-            if ending is not Ending.LOST:
+            if not is_lost:
                 await self._release(holding)
 
-    async def _keep(self, holding: _Holding, work: asyncio.Task[None]) -> Ending:
-        """Renew until the term ends; notices at once, or after a renewal, that the work ended."""
+    async def _keep(self, holding: _Holding, work: asyncio.Task[None]) -> bool:
+        """Renew until the Lease is lost (True) or the work ends, which is noticed at once."""
         term = holding.term
         while True:
             pause = self._timing.retry * self._random.uniform(1.0, 1.2)
             if await self._ends_within(work, min(pause, term.seconds_left())):
-                has_failed = work.cancelled() or work.exception() is not None
-                return Ending.FAILED if has_failed else Ending.FINISHED
+                return False
             if not term.is_held() or not await self._renew(holding):
-                return Ending.LOST
+                return True
 
     async def _renew(self, holding: _Holding) -> bool:
         """Try to renew; False = another replica has the Lease."""
@@ -295,11 +268,9 @@ class Elector:
         elif found.holder != self.identity:
             return False
         else:  # a write of ours that seemed to fail has arrived, or someone edited the Lease
+            kept = {**found.annotations, **wanted.annotations}
             again = replace(
-                wanted,
-                version=found.version,
-                metadata=found.metadata,
-                annotations={**found.annotations, **wanted.annotations},
+                wanted, version=found.version, metadata=found.metadata, annotations=kept
             )
         await self._write(holding, again, term.seconds_left())
         return True

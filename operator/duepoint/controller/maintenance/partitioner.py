@@ -14,7 +14,6 @@ import asyncio
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
@@ -24,29 +23,16 @@ from duepoint.delayqueue.messages import Layout
 from duepoint.kube import schedules
 
 _PAUSE_SECONDS = 0.2
-_PROGRESS_SECONDS = 0.5
 #: After this many passes the schedules left were claimed each time. Each further pass then holds
 #: their shard for this long, until the claims have ended.
 _PATIENT_PASSES = 3
 _HOLD_SECONDS = 2.0
-#: The share of the time that steps may take; the rest is left to the workers.
-_DUTY = 0.5
 
 _WORDS = {
     "points": "runs that a worker holds",
     "outcomes": "outcomes that are not in a status yet",
     "dead": "dead letters",
 }
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The progress that ``duepoint queue partition`` shows."""
-
-    moved: int = 0
-    left: int = 0
-    reported_at: float = float("-inf")
-    waiting: str = ""
 
 
 class Partitioner:
@@ -58,7 +44,8 @@ class Partitioner:
     def __init__(self, term: TermContext) -> None:
         self._term = term
         self._asked = asyncio.Event()
-        self._progress = _Progress()
+        #: Schedules and members moved so far, and left; ``duepoint queue partition`` shows them.
+        self._moved = self._left = 0
 
     def check_layout(self) -> None:
         """Check the layout that was just read for a requested or unfinished move."""
@@ -81,7 +68,7 @@ class Partitioner:
             wanted = self._term.queue.layouts.wanted_shards
             if layout.former is None and sharding.is_possible(wanted):
                 layout = await self._term.queue.resharding.announce(wanted, self._term.epoch)
-                self._progress = _Progress()
+                self._moved = 0
                 telemetry.logger.info("partitioning begins", shards=layout.shards)
             if layout.former is not None:
                 await self._continue(layout)
@@ -99,17 +86,17 @@ class Partitioner:
         noted = await self._term.queue.resharding.progress()
         if noted.phase is resharding.Phase.ANNOUNCED:
             await self._term.clock.sleep(self.notice_seconds)
-        self._progress = _Progress(moved=max(noted.moved, self._progress.moved))
+        self._moved, self._left = max(noted.moved, self._moved), 0
         for shard in former:
             if await self._term.queue.resharding.shard_state(shard) != "closed":
-                self._progress.left += await self._term.queue.resharding.count_definitions(shard)
+                self._left += await self._term.queue.resharding.count_definitions(shard)
         for shard in former:
             await self._empty(shard)
         await self._term.services.sets.count_all()  # before the shards with the counts are closed
         for shard in former:
             await self._close(shard)
-        ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)
-        telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
+        ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._moved)
+        telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._moved)
         self._record(ended)
 
     def _record(self, layout: messages.Layout) -> None:
@@ -122,31 +109,25 @@ class Partitioner:
         if await self._term.queue.resharding.shard_state(shard) == "closed":
             return
         for number in itertools.count():
+            moved = left_out = 0
             hold = _HOLD_SECONDS if number >= _PATIENT_PASSES else 0.0
-            moved, left_out = await self._pass(shard, hold)
+            passing = self._term.queue.mover.passing(shard, self._term.epoch, hold_seconds=hold)
+            began = self._term.clock.monotonic()
+            async for step in passing:
+                moved, left_out = moved + step.moved, left_out + step.left_out
+                self._moved, self._left = self._moved + step.moved, max(0, self._left - step.moved)
+                if step.damaged:
+                    self._term.services.resync.request()
+                if step.moved:
+                    await self._report(resharding.Phase.MOVING)
+                # Leave half of the time to the workers.
+                await self._term.clock.sleep(self._term.clock.monotonic() - began)
+                began = self._term.clock.monotonic()
             if not left_out:
                 return
             await self._report(resharding.Phase.MOVING, "schedules that a worker holds")
             if not moved:
                 await self._term.clock.sleep(_PAUSE_SECONDS)
-
-    async def _pass(self, shard: messages.ShardId, hold_seconds: float = 0.0) -> tuple[int, int]:
-        moved = left_out = 0
-        began = self._term.clock.monotonic()
-        async for step in self._term.queue.mover.passing(
-            shard, self._term.epoch, hold_seconds=hold_seconds
-        ):
-            moved, left_out = moved + step.moved, left_out + step.left_out
-            self._progress.moved += step.moved
-            self._progress.left = max(0, self._progress.left - step.moved)
-            if step.damaged:
-                self._term.services.resync.request()
-            if step.moved:
-                await self._report(resharding.Phase.MOVING)
-            spent = self._term.clock.monotonic() - began
-            await self._term.clock.sleep(spent * (1 / _DUTY - 1))
-            began = self._term.clock.monotonic()
-        return moved, left_out
 
     async def _close(self, shard: messages.ShardId) -> None:
         """Close a shard once no worker needs it; first move what has appeared meanwhile."""
@@ -162,16 +143,8 @@ class Partitioner:
             await self._term.clock.sleep(_PAUSE_SECONDS)
 
     async def _report(self, phase: resharding.Phase, waiting: str = "") -> None:
-        now, progress = self._term.clock.monotonic(), self._progress
-        if waiting == progress.waiting and now - progress.reported_at < _PROGRESS_SECONDS:
-            return
-        progress.reported_at, progress.waiting = now, waiting
         await self._term.queue.resharding.record_progress(
-            self._term.epoch,
-            phase=phase,
-            moved=progress.moved,
-            left=progress.left,
-            waiting=waiting,
+            self._term.epoch, phase=phase, moved=self._moved, left=self._left, waiting=waiting
         )
 
 

@@ -18,11 +18,11 @@ import msgspec
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedules.dryruns import DryRuns, Verdict
 from duepoint.controller.schedulesets import setstatus
-from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Runs
+from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost
 from duepoint.controller.term import TermContext
-from duepoint.kube import times
+from duepoint.kube import jobs, times
 from duepoint.schedules import actions, conditions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -35,176 +35,170 @@ _NO_LAG_US = 1_000_000
 #: The rule of a Job that is only used for a dry run.
 _EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
+#: Reasons of a verdict that only an edit changes.
+_REFUSALS = (Reason.TARGET_UNAVAILABLE, Reason.INVALID_JOB_TEMPLATE)
 
 
-class SetReconciler:
-    """Applies sets for the leader of one term.
+async def apply(
+    term: TermContext,
+    state: FollowedSet,
+    seen: Observed,
+    stored: SetRecord | None,
+    *,
+    dry_runs: DryRuns,
+    has_own_streams: bool,
+) -> tuple[Condition, ...]:
+    """Store this generation in the queue, or stop its members if it is refused.
 
-    Raises QueueUnavailable, LayoutChanged, WorldChanged if there is a newer leader, and the errors
-    of ``kube``.
+    Returns the conditions of the generation. Raises QueueUnavailable, LayoutChanged, WorldChanged
+    if there is a newer leader, and the errors of ``kube``.
     """
-
-    def __init__(self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool) -> None:
-        self._term = term
-        self._dry_runs = dry_runs
-        self._has_own_streams = has_own_streams
-
-    async def apply(
-        self, state: FollowedSet, seen: Observed, stored: SetRecord | None
-    ) -> tuple[Condition, ...]:
-        """Store this generation in the queue, or stop its members if it is refused.
-
-        Returns the conditions of the generation.
-        """
-        status, queue = state.status, self._term.queue
-        if status.spread is None and stored is not None and stored.target:
-            status.spread = stored.spread
-        if status.lost is not None and status.lost.generation != seen.generation:
-            status.lost = None
-        try:
-            spec = self._parsed(seen, stored)
-            pending = await self._verdict(spec, is_accepted=state.accepted == seen.generation)
-        except (errors.InvalidSpec, _Refused) as refused:
-            answer = conditions.stalled(*_why(refused))
-            record = without_spec(seen, SetState.STALLED, status.spread)
-            if stored is not None:  # its members keep their target
-                record = msgspec.structs.replace(
-                    record,
-                    target=stored.target,
-                    settings=stored.settings,
-                    is_managed=stored.is_managed,
-                )
-            await queue.sets.store(record, b"", self._term.epoch)
-            state.spec = None
-        else:
-            if status.spread is None:
-                status.spread = setspec.spread(spec.settings.limits.members)
-            record = SetRecord(
-                namespace=spec.namespace,
-                name=spec.name,
-                uid=spec.uid,
-                generation=spec.generation,
-                state=SetState.SUSPENDED if spec.suspend else SetState.READY,
-                spread=status.spread,
-                target=queue.signed_blobs.digest(spec.namespace, spec.blob),
-                settings=spec.settings,
-                is_managed=spec.is_managed,
+    status, queue = state.status, term.queue
+    if status.spread is None and stored is not None and stored.target:
+        status.spread = stored.spread
+    if status.lost is not None and status.lost.generation != seen.generation:
+        status.lost = None
+    spec, verdict = None, None
+    try:
+        spec = _parsed(seen, stored, has_own_streams=has_own_streams)
+    except errors.InvalidSpec as invalid:
+        first = invalid.errors[0].reason if invalid.errors else Reason.INVALID_SPEC
+        verdict = jobs.JobRefused(Reason(first), str(invalid))
+    else:
+        is_accepted = state.accepted == seen.generation
+        verdict = await _verdict(term, spec, dry_runs, is_accepted=is_accepted)
+    if spec is None or (verdict is not None and verdict.reason in _REFUSALS):
+        assert verdict is not None  # noqa: S101 - it says why there is no spec
+        answer = conditions.stalled(verdict.reason, verdict.message)
+        record = without_spec(seen, SetState.STALLED, status.spread)
+        if stored is not None:  # its members keep their target
+            record = msgspec.structs.replace(
+                record,
+                target=stored.target,
+                settings=stored.settings,
+                is_managed=stored.is_managed,
             )
-            await queue.sets.store(record, spec.blob, self._term.epoch)
-            status.target = spec.action.target.text
-            answer = setstatus.ready(spec)
-            if pending:
-                why = f"the API server gave no verdict on spec.jobTemplate: {pending}"
-                answer = conditions.reconciling(Reason.FORBIDDEN, why)
-            else:
-                state.accepted = seen.generation
-            state.spec = spec.without_texts()
-        state.record = record
-        if stored is None and status.members:
-            self._note_loss(state, status.members)
-        if stored is None or status.lost is not None:
-            state.rows_of = None
-        if status.runs is None or not status.runs.since:
-            status.runs = Runs(since=times.time_text(self._term.clock.now_us()))
-        return answer
-
-    def _parsed(self, seen: Observed, stored: SetRecord | None) -> setspec.SetSpec:
-        spec = setspec.parse(
-            seen.spec,
-            namespace=seen.namespace,
-            name=seen.name,
-            uid=seen.uid,
-            generation=seen.generation,
-            created_us=seen.created_us,
-        )
-        if not self._has_own_streams and actions.own_stream(spec.action.target) is not None:
-            raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
-        is_known = stored is not None and bool(stored.target)
-        if is_known and stored and stored.settings.whole_seconds != spec.settings.whole_seconds:
-            raise errors.InvalidSpec((_OTHER_KIND,))
-        return spec
-
-    async def _verdict(self, spec: setspec.SetSpec, *, is_accepted: bool) -> str:
-        """Return why the API server gave no verdict on its Jobs yet; empty = they can be created.
-
-        Does not check an accepted generation again. Raises _Refused.
-        """
-        target = spec.action.target
-        if (stream := actions.own_stream(target)) is not None:
-            streams = self._term.queue.streams
-            if not await streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
-                full = statusconditions.no_room_for_stream(spec.namespace)
-                raise _Refused(Reason.TARGET_UNAVAILABLE, full)
-        if not isinstance(target, actions.JobAction) or is_accepted:
-            return ""
-        example = definitions.Definition(
+        await queue.sets.store(record, b"", term.epoch)
+        state.spec = None
+    else:
+        if status.spread is None:
+            status.spread = setspec.spread(spec.settings.limits.members)
+        record = SetRecord(
             namespace=spec.namespace,
-            name=spec.name[:_LONGEST_NAME],
+            name=spec.name,
             uid=spec.uid,
             generation=spec.generation,
-            timing_generation=spec.generation,
-            created_us=spec.created_us,
-            not_before_us=self._term.clock.now_us(),
-            state=definitions.State.ARMED,
-            rule=_EXAMPLE,
-            target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
+            state=SetState.SUSPENDED if spec.suspend else SetState.READY,
+            spread=status.spread,
+            target=queue.signed_blobs.digest(spec.namespace, spec.blob),
+            settings=spec.settings,
+            is_managed=spec.is_managed,
         )
-        verdict = await self._dry_runs.verdict(example, target, spec.action.payload)
-        if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
-            raise _Refused(verdict.reason, verdict.message)
-        return "" if verdict is None else verdict.message
-
-    # -- counting --------------------------------------------------------------------------------
-
-    async def count(self, state: FollowedSet) -> None:
-        """Update the state with the current numbers; notices lost members and counts."""
-        assert state.record is not None  # noqa: S101 - it was applied
-        counted = await self._term.queue.sets.counts(state.record)
-        if (lost := state.tally.beyond(counted.ended)) is not None:
-            await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
-        state.tally = counted.ended if lost is None else counted.ended.plus(lost)
-        upheavals = self._term.queue.health.upheavals
-        went_back = state.upheavals not in (None, upheavals)
-        state.upheavals = upheavals
-        status, due_us = state.status, counted.oldest_overdue_us
-        before = status.members or 0
-        if before > counted.members and (went_back or counted.shards_without):
-            self._note_loss(state, before)
-        if counted.shards_without:
-            state.is_unread = True  # shards lack the set's entry, so it must be stored again
-        if status.lost is not None and counted.members >= status.lost.members:
-            status.lost = None
-        late_us = 0 if due_us is None else self._term.clock.now_us() - due_us
-        next_us = counted.next_due_us
-        status.members, status.in_flight = counted.members, counted.in_flight
-        status.next_due_time = times.time_text(next_us) if next_us else None
-        status.lag_seconds = 0 if late_us < _NO_LAG_US else round(late_us / 1_000_000, 1)
-
-    def _note_loss(self, state: FollowedSet, before: int) -> None:
-        """Record and report that Redis has lost members; there were ``before``."""
-        known = state.status.lost
-        state.status.lost = Lost(
-            time=times.time_text(self._term.clock.now_us()),
-            members=max(before, 0 if known is None else known.members),
-            generation=state.seen.generation,
-        )
-        telemetry.logger.warning(
-            "members of a set were lost with Redis", set=state.seen.identity, before=before
-        )
-        note = f"Redis lost members: there were {before} when they were counted last"
-        self._term.record(setstatus.event(state, Reason.MEMBERS_LOST, note))
+        await queue.sets.store(record, spec.blob, term.epoch)
+        status.target = spec.action.target.text
+        answer = setstatus.ready(spec)
+        if verdict is not None:
+            why = f"the API server gave no verdict on spec.jobTemplate: {verdict.message}"
+            answer = conditions.reconciling(Reason.FORBIDDEN, why)
+        else:
+            state.accepted = seen.generation
+        state.spec = spec.without_texts()
+    state.record = record
+    if stored is None and status.members:
+        _note_loss(term, state, status.members)
+    if stored is None or status.lost is not None:
+        state.rows_of = None
+    return answer
 
 
-class _Refused(Exception):
-    """Raised with a reason and a message if only an edit can mend the spec."""
+def _parsed(seen: Observed, stored: SetRecord | None, *, has_own_streams: bool) -> setspec.SetSpec:
+    spec = setspec.parse(
+        seen.spec,
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        generation=seen.generation,
+        created_us=seen.created_us,
+    )
+    if not has_own_streams and actions.own_stream(spec.action.target) is not None:
+        raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
+    is_known = stored is not None and bool(stored.target)
+    if is_known and stored and stored.settings.whole_seconds != spec.settings.whole_seconds:
+        raise errors.InvalidSpec((_OTHER_KIND,))
+    return spec
 
 
-def _why(refused: errors.InvalidSpec | _Refused) -> tuple[Reason, str]:
-    if isinstance(refused, _Refused):
-        reason, message = refused.args
-        return reason, message
-    first = refused.errors[0].reason if refused.errors else Reason.INVALID_SPEC
-    return Reason(first), str(refused)
+async def _verdict(
+    term: TermContext, spec: setspec.SetSpec, dry_runs: DryRuns, *, is_accepted: bool
+) -> Verdict:
+    """Return why its slots cannot run, or why this is not known yet; None = they can.
+
+    Does not check the Jobs of an accepted generation again.
+    """
+    target = spec.action.target
+    if (stream := actions.own_stream(target)) is not None:
+        streams = term.queue.streams
+        if not await streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
+            full = statusconditions.no_room_for_stream(spec.namespace)
+            return jobs.JobRefused(Reason.TARGET_UNAVAILABLE, full)
+    if not isinstance(target, actions.JobAction) or is_accepted:
+        return None
+    example = definitions.Definition(
+        namespace=spec.namespace,
+        name=spec.name[:_LONGEST_NAME],
+        uid=spec.uid,
+        generation=spec.generation,
+        timing_generation=spec.generation,
+        created_us=spec.created_us,
+        not_before_us=term.clock.now_us(),
+        state=definitions.State.ARMED,
+        rule=_EXAMPLE,
+        target=term.queue.signed_blobs.digest(spec.namespace, spec.blob),
+    )
+    return await dry_runs.verdict(example, target, spec.action.payload)
+
+
+# -- counting ----------------------------------------------------------------------------------
+
+
+async def count(term: TermContext, state: FollowedSet) -> None:
+    """Update the state with the current numbers; notices lost members and counts."""
+    assert state.record is not None  # noqa: S101 - it was applied
+    counted = await term.queue.sets.counts(state.record)
+    if (lost := state.tally.beyond(counted.ended)) is not None:
+        await term.queue.sets.count_again(state.record, lost, term.epoch)
+    state.tally = counted.ended if lost is None else counted.ended.plus(lost)
+    upheavals = term.queue.health.upheavals
+    went_back = state.upheavals not in (None, upheavals)
+    state.upheavals = upheavals
+    status, due_us = state.status, counted.oldest_overdue_us
+    before = status.members or 0
+    if before > counted.members and (went_back or counted.shards_without):
+        _note_loss(term, state, before)
+    if counted.shards_without:
+        state.is_unread = True  # shards lack the set's entry, so it must be stored again
+    if status.lost is not None and counted.members >= status.lost.members:
+        status.lost = None
+    late_us = 0 if due_us is None else term.clock.now_us() - due_us
+    next_us = counted.next_due_us
+    status.members, status.in_flight = counted.members, counted.in_flight
+    status.next_due_time = times.time_text(next_us) if next_us else None
+    status.lag_seconds = 0 if late_us < _NO_LAG_US else round(late_us / 1_000_000, 1)
+
+
+def _note_loss(term: TermContext, state: FollowedSet, before: int) -> None:
+    """Record and report that Redis has lost members; there were ``before``."""
+    known = state.status.lost
+    state.status.lost = Lost(
+        time=times.time_text(term.clock.now_us()),
+        members=max(before, 0 if known is None else known.members),
+        generation=state.seen.generation,
+    )
+    telemetry.logger.warning(
+        "members of a set were lost with Redis", set=state.seen.identity, before=before
+    )
+    note = f"Redis lost members: there were {before} when they were counted last"
+    term.record(setstatus.event(state, Reason.MEMBERS_LOST, note))
 
 
 _OTHER_KIND = errors.FieldError(

@@ -99,8 +99,6 @@ _TOGETHER = 500
 #: Most rows to parse until other tasks get to run.
 _READ_TOGETHER = 25
 _PAGE = 1_000
-#: The most members removed before other sets have their turn, because that takes seconds.
-_MOST_REMOVED = 50_000
 
 T = TypeVar("T")
 
@@ -155,8 +153,7 @@ class SetRows:
         if wrong is None:  # the queue lacks the set's record, so it must be stored again
             state.is_unread = True
             return False
-        if not await self._remove_others(record, found):
-            return False
+        await self._remove_others(record, found)
         named = (*found.wrong, *wrong)
         state.rows_of = rows_of
         state.status.rows = Rows(
@@ -238,14 +235,14 @@ class SetRows:
             found.update(member.id for member in stored if member is not None)
         return found
 
-    async def _remove_others(self, record: SetRecord, found: ReadRows) -> bool:
-        """Remove members without a row; return False if some are left for the next turn.
+    async def _remove_others(self, record: SetRecord, found: ReadRows) -> None:
+        """Remove members without a row.
 
         A set that had no rows before may have millions of members, so they are read in pages.
         """
-        cursor, removed = "", 0
-        while removed < _MOST_REMOVED:
-            page = await self._term.queue.members.pages.page(record, cursor, limit=_PAGE)
+        cursor = None
+        while cursor != "":
+            page = await self._term.queue.members.pages.page(record, cursor or "", limit=_PAGE)
             gone = [
                 member.id
                 for member in page.members
@@ -255,11 +252,7 @@ class SetRows:
                 removals = [values.MemberRemoval(id=name) for name in names]
                 await self._term.queue.members.remove(record, removals)
                 await self._term.clock.sleep(0)
-            removed += len(gone)
             cursor = page.cursor
-            if not cursor:
-                return True
-        return False
 
 
 _REFUSED = {

@@ -140,9 +140,11 @@ class FollowedSet:
         return self.accepted == generation or (is_refused and self.answered == generation)
 
 
-def begun(seen: Observed) -> FollowedSet:
+def begun(seen: Observed, now_us: int) -> FollowedSet:
     """Return the state of a set, as a former leader published it."""
     published, status = _read(seen.status)
+    if status.runs is None or not status.runs.since:
+        status.runs = Runs(since=times.time_text(now_us))
     accepted = [
         int(each.get("observedGeneration") or -1)
         for each in status.conditions
