@@ -13,7 +13,7 @@ once, with an id that is the same for every attempt. Each arrow names the module
           --settler, claims.settling--> index: next due, retry, dead letter, outcome
 
     outcomes --status.outcomes--> status.reporter --folding, render, writer--> Schedule's status
-    Jobs --jobs.jobwatch, jobstate--> status.reporter
+    Jobs --jobs.jobsync, jobstate--> status.reporter
 
 ``schedules``, ``expressions`` and ``runs`` decide and do no I/O; ``net``, ``kube`` and
 ``delayqueue.wire`` do I/O and decide nothing. ``app`` constructs everything.

@@ -17,7 +17,7 @@ from typing import Any
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.jobs.jobsync import JobSync
 from duepoint.controller.maintenance import indexwatch, partitioner, sweeper
 from duepoint.controller.maintenance import installation as installations
 from duepoint.controller.maintenance.indexwatch import IndexWatch
@@ -142,7 +142,7 @@ class TermServices:
 
         # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
         self.runs = ScheduleRuns(term, records=of_runs(records))
-        self.jobs = JobWatch(term)
+        self.jobs = JobSync(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
         # Maintenance of the index.

@@ -33,7 +33,7 @@ from tests.support.virtualqueue import VirtualQueue, points_of
 EPOCH = messages.Epoch(1)
 NAMESPACE = "reports"
 #: Names of services in tests, where they differ.
-_SERVICES = {"jobwatch": "jobs"}
+_SERVICES = {"jobsync": "jobs"}
 
 
 class World:

@@ -1,4 +1,4 @@
-"""A cache of the existing Jobs of every Schedule, and the run events that follow from a Job.
+"""An existing Job of a Schedule, and the run events that follow from a Job.
 
 A Job that disappeared before we saw its end counts as a failed run, because nothing shows that the
 work was completed. The one exception is a Job that Duepoint deleted itself in favour of a newer
@@ -7,7 +7,6 @@ slot. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -126,49 +125,3 @@ class OwnedJob:
     def is_wanted(self) -> bool:
         """Whether a ScheduleRun created it, so that its slot is not a regular one."""
         return self.trigger not in REGULAR
-
-
-class JobCache:
-    """A cache of existing Jobs of Schedules, by uid and by Schedule."""
-
-    def __init__(self) -> None:
-        self._by_uid: dict[str, OwnedJob] = {}
-        self._by_owner: dict[JobOwner, dict[str, OwnedJob]] = {}
-
-    def get(self, job_uid: str) -> OwnedJob | None:
-        """Return the Job of this uid; None = it belongs to no Schedule."""
-        return self._by_uid.get(job_uid)
-
-    def of(self, owner: JobOwner) -> Collection[OwnedJob]:
-        """Return the Jobs of a Schedule."""
-        return self._by_owner.get(owner, {}).values()
-
-    def put(self, job: OwnedJob) -> None:
-        """Add a Job."""
-        self._by_uid[job.uid] = job
-        self._by_owner.setdefault(job.owner, {})[job.uid] = job
-
-    def drop(self, job_uid: str) -> OwnedJob | None:
-        """Remove a Job, and return it if it was in the cache."""
-        known = self._by_uid.pop(job_uid, None)
-        if known is not None:
-            owned = self._by_owner[known.owner]
-            del owned[job_uid]
-            if not owned:
-                del self._by_owner[known.owner]
-        return known
-
-    def retain(self, namespace: str | None, job_uids: set[str]) -> set[JobOwner]:
-        """Drop a namespace's other Jobs (None = all namespaces); return the Schedules affected."""
-        lost = [
-            job
-            for uid, job in self._by_uid.items()
-            if uid not in job_uids and namespace in (None, job.namespace)
-        ]
-        for job in lost:
-            self.drop(job.uid)
-        return {job.owner for job in lost}
-
-    def find(self, owner: JobOwner, job_name: str) -> OwnedJob | None:
-        """Return the Schedule's Job of that name, ended or not."""
-        return next((job for job in self.of(owner) if job.name == job_name), None)

@@ -1,7 +1,13 @@
-"""The reconciler of Jobs: ``sync`` acts on the Jobs of one Schedule.
+"""The controller of Jobs: watches the Jobs of Schedules, and syncs those of one Schedule at a time.
 
-It tells the queue which Jobs have ended, ends runs whose Jobs disappeared, deletes finished Jobs
-beyond the history limits, and reports why Jobs get no Pods. In a calm cluster it sends no request.
+The watch is a raw list-and-watch of every Job with our label, for each watched namespace or for the
+cluster. A Job's owner counts only if the Schedule of that uid has that name and is in the Job's
+namespace. The ends of Jobs become run events for the reporter; every list reports them again,
+because the fold recognises what it has counted.
+
+``sync`` tells the queue which Jobs have ended, ends runs whose Jobs disappeared, deletes finished
+Jobs beyond the history limits, and reports why Jobs get no Pods. In a calm cluster it sends no
+request.
 
 *Ended.* When a Job ends, a slot that waits for it becomes due at once. An edit that allows more
 runs makes every waiting slot due. Correctness does not depend on this: a worker checks the Jobs
@@ -23,11 +29,15 @@ the oldest such Job, and again, ever less often, until it has Pods, has ended or
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import re
+from collections.abc import Collection, Iterator
 
-from duepoint import faults
+from duepoint import faults, telemetry
 from duepoint.controller.jobs import history, jobstate
-from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
+from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
@@ -36,12 +46,20 @@ from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import sharding
 from duepoint.faults import FaultPoint
-from duepoint.kube import jobs, pods
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobbuilder, jobs, pods, port
+from duepoint.kube.events import ObjectReference
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Key
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
+#: The wait before a watch that was too old begins again with a list.
+_LIST_SECONDS = 0.5
+#: The failure reason of a Job for which only its Pods know the cause.
+_OF_PODS = "BackoffLimitExceeded"
+#: The timeout of a read of Pods.
+_READ_SECONDS = 2.0
 _WORKERS = 4
 #: One watch may lag the other by this. Shorter than a status waits, or each would cost two writes.
 GRACE_SECONDS = 1.0
@@ -59,15 +77,21 @@ class JobSync:
     """The service; one for each term of a leader.
 
     Attributes:
+        listed: set once every namespace was listed.
         late: the late requests that may still create a Job again.
     """
 
-    def __init__(self, term: TermContext, cache: JobCache) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._cache = cache
         self._states = term.services.states
         self._reporter = term.services.reporter
+        #: Namespaces that were not listed yet; None = the cluster.
+        self._unlisted: set[str | None] = set(term.namespaces or (None,))
+        self.listed = asyncio.Event()
         self.late = history.LateRequests()
+        #: Jobs of Schedules that the watch shows, by their uids, and those of each Schedule.
+        self._jobs: dict[str, OwnedJob] = {}
+        self._of: dict[jobs.JobOwner, dict[str, OwnedJob]] = {}
         #: By Schedule: names of Jobs that have ended; an empty name = more runs may start.
         self._ended: dict[str, set[str]] = {}
         #: By Schedule: Jobs of active runs that the watch does not show, and since when.
@@ -77,16 +101,31 @@ class JobSync:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        await self._work.run(self.sync, _WORKERS)
+        """Watch and sync until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work.run(self.sync, _WORKERS))
+            for namespace in self._term.namespaces or (None,):
+                group.create_task(self._follow(namespace))
 
-    # -- requesting work ---------------------------------------------------------------------------
+    # -- the interface for other services --------------------------------------------------------
+
+    def find(self, owner: jobs.JobOwner, job_name: str) -> OwnedJob | None:
+        """Return the Schedule's Job of that name, ended or not, if the watch shows it."""
+        return next((job for job in self._owned(owner) if job.name == job_name), None)
+
+    def _owned(self, owner: jobs.JobOwner) -> Collection[OwnedJob]:
+        return self._of.get(owner, {}).values()
+
+    def run_started(self, run: RunEvent) -> None:
+        """Record that a worker has created the Job of a run."""
+        self.late.record(run)
+        self.request(run.uid)
 
     def request(self, schedule_uid: str) -> None:
         """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
         state = self._states.get(schedule_uid)
         if state is not None and (
-            state.refused_pods or self._cache.of(state.owner) or state.running_jobs()
+            state.refused_pods or self._owned(state.owner) or state.running_jobs()
         ):
             self._work.put(schedule_uid, schedule_uid)
 
@@ -94,6 +133,150 @@ class JobSync:
         """Record that a Job has ended or is gone; an empty name = more runs may start."""
         self._ended.setdefault(schedule_uid, set()).add(job_name)
         self._work.put(schedule_uid, schedule_uid)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    async def _follow(self, namespace: str | None) -> None:
+        step = functools.partial(self._list_and_watch, namespace)
+        while True:
+            await self._term.until_done("jobs", step, "jobs cannot be watched")
+            telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
+            await self._term.clock.sleep(_LIST_SECONDS)
+
+    async def _list_and_watch(self, namespace: str | None) -> None:
+        """List and watch until the watch is too old to continue; raises ApiError."""
+        version = await self._list(namespace)
+        self._unlisted.discard(namespace)
+        if not self._unlisted:
+            self.listed.set()
+        self._term.health.well("jobs")
+        changes = self._term.api.watch(
+            jobs.collection(namespace), jobs.Job, version, query=_LABELLED
+        )
+        with contextlib.suppress(kube_errors.Gone):
+            async for change in changes:
+                with _reported(change.item):
+                    if change.type is port.ChangeType.DELETED:
+                        self._remove(change.item)
+                    else:
+                        pod_end = await self._pod_end(change.item)
+                        self._observe(change.item, pod_end=pod_end)
+
+    async def _list(self, namespace: str | None) -> str:
+        version = ""
+        uids: set[str] = set()
+        pages = self._term.api.list_pages(jobs.collection(namespace), jobs.Job, query=_LABELLED)
+        async for page in pages:
+            version = page.metadata.resource_version
+            for job in page.items:
+                uids.add(job.metadata.uid)
+                with _reported(job):
+                    self._observe(job, pod_end=await self._pod_end(job))
+        for known in list(self._jobs.values()):
+            if known.uid not in uids and namespace in (None, known.namespace):
+                self._leave(known)
+        for uid, state in self._states.items():
+            if namespace in (None, state.namespace):
+                self.request(uid)
+        return version
+
+    # -- one Job ---------------------------------------------------------------------------------
+
+    async def _pod_end(self, job: jobs.Job) -> str:
+        """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
+
+        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends.
+        """
+        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+        cause = jobs.finished(job) or jobs.failing(job)
+        if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
+            return ""
+        state, known = self._states.get(owner.uid), self._jobs.get(job.metadata.uid)
+        if state is None or not state.is_running(jobstate.start_of(job, owner, slot_us)):
+            return ""
+        found = known.pod_end if known is not None else ""
+        if not found:
+            with contextlib.suppress(TimeoutError, kube_errors.ApiError):
+                async with asyncio.timeout(_READ_SECONDS):
+                    of = job.metadata
+                    found = await pods.of_job(
+                        self._term.api, of.namespace, of.name, of.resource_version
+                    )
+        if known is not None:
+            known.pod_end = found
+        return found
+
+    def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
+        """Handle an existing Job.
+
+        A Job is a run only if a Schedule controls it, by namespace, name and uid, and it names its
+        slot; neither the label nor the uid alone proves that. A Job that was a run and no longer
+        qualifies was released: from then on it is not a run of the Schedule.
+        """
+        name, uid = job.metadata.name, job.metadata.uid
+        owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._jobs.get(uid)
+        if known is not None and (slot_us is None or known.owner != owner):
+            self._leave(known)
+        elif owner is not None and slot_us is not None and self._is_its_own(owner):
+            if self.late.is_back(owner.uid, name, uid):
+                about = ObjectReference(namespace=owner.namespace, name=owner.name, uid=owner.uid)
+                self._term.record(changes.of_job_made_again(about, name, uid))
+            if known is None:
+                known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
+                self._jobs[uid] = self._of.setdefault(owner, {})[uid] = known
+            self._update(job, known, slot_us, pod_end)
+
+    def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
+        """Update the cached state of a Job, and report what has changed."""
+        owner, was_active = known.owner, known.succeeded is None
+        is_leaving = job.metadata.deletion_timestamp is not None
+        known.slot_us, known.trigger = slot_us, jobstate.trigger(job)
+        known.created_us = jobstate.created_us(job)
+        known.without_pods_us = jobs.without_pods_since_us(job)
+        known.is_leaving = known.is_leaving or is_leaving
+        ended = jobstate.end_of(job, owner, slot_us, self._term.clock.now_us(), pod_end)
+        if ended is not None and was_active:
+            known.succeeded = ended.state is RunState.SUCCEEDED
+        self.request(owner.uid)
+        if known.succeeded is None:
+            self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
+        elif was_active and ended is not None:
+            self._reporter.event(ended)
+            self.job_ended(owner.uid, known.name)
+        if is_leaving:
+            self.job_ended(owner.uid, known.name)
+
+    def _remove(self, job: jobs.Job) -> None:
+        """Handle a Job that is gone; its last state may show an end that is new."""
+        uid = job.metadata.uid
+        self._observe(job)
+        if (known := self._jobs.get(uid)) is not None:
+            now_us = self._term.clock.now_us()
+            self.late.record_gone(known.owner.uid, known.name, uid, now_us)
+            self._leave(known)
+
+    def _leave(self, known: OwnedJob) -> None:
+        """Drop a Job that was deleted or released; the sync ends its run if that is active."""
+        del self._jobs[known.uid]
+        del self._of[known.owner][known.uid]
+        if not self._of[known.owner]:
+            del self._of[known.owner]
+        self.request(known.owner.uid)
+        self.job_ended(known.owner.uid, known.name)
+
+    def _found(self, job: jobs.Job) -> None:
+        """Handle a Job read without the watch; report its end even if it was reported before."""
+        self._observe(job)
+        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+        if owner is None or slot_us is None:
+            return
+        if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
+            self._reporter.event(ended)
+
+    def _is_its_own(self, owner: jobs.JobOwner) -> bool:
+        """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""
+        known = self._states.get(owner.uid)
+        return known is None or known.owner == owner
 
     # -- one Schedule ------------------------------------------------------------------------------
 
@@ -124,7 +307,7 @@ class JobSync:
         # If the Schedule is gone, its runs are nobody's; its ScheduleRuns end with it.
         for key, name in [] if state is None else state.running_jobs():
             assert state is not None  # noqa: S101 - it has active runs
-            known = self._cache.find(state.owner, name)
+            known = self.find(state.owner, name)
             if known is not None and known.succeeded is None:
                 continue
             since = former.get(name, now)
@@ -139,7 +322,7 @@ class JobSync:
         """Report the end of a run whose Job is gone, or what a read shows; raises TryLater."""
         job = await jobs.find(self._term.api, state.namespace, job_name)
         if job is not None and jobs.is_run_of(job, state.owner):
-            self._term.services.jobs.found(job)
+            self._found(job)
             return
         await self._term.services.outcomes.catch_up()
         slot_us, wanted_by = run
@@ -171,7 +354,7 @@ class JobSync:
         state, now_us = self._states.get(schedule_uid), self._term.clock.now_us()
         if state is None:
             return None
-        owned = self._cache.of(state.owner)
+        owned = self._owned(state.owner)
         finished = [job for job in owned if job.succeeded is not None and not job.is_leaving]
         known = await self._reporter.definition(schedule_uid) if finished else None
         if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
@@ -210,7 +393,7 @@ class JobSync:
     async def _read_pods(self, schedule_uid: str) -> float | None:
         """Report why the oldest Job without Pods has none; return seconds until the next look."""
         state = self._states.get(schedule_uid)
-        owned = [] if state is None else self._cache.of(state.owner)
+        owned = [] if state is None else self._owned(state.owner)
         waiting = [(job.without_pods_us, job.name, job) for job in owned if job.without_pods_us]
         if not waiting:
             self._reporter.pods_refused(schedule_uid, None, "")
@@ -235,3 +418,16 @@ def _message(job: OwnedJob, refusal: str) -> str:
     text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
     advice = pods.pod_advice(refusal)
     return f"{beginning}: {text}; {advice}; it goes on by itself then, or delete the Job"
+
+
+@contextlib.contextmanager
+def _reported(job: jobs.Job) -> Iterator[None]:
+    """Log a bug in the handling of one Job, so that it does not stop the others."""
+    try:
+        yield
+    except Exception as bug:  # noqa: BLE001 - any user may create a Job
+        place = {"namespace": job.metadata.namespace, "job": job.metadata.name}
+        telemetry.logger.error("job not observed", error=repr(bug), exc_info=bug, **place)
+
+
+_LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}

@@ -73,7 +73,7 @@ class IndexWatch:
         others.others.forget()
         if await self._is_lost():
             is_suspect = True
-            others.jobs.sync.late.record_lost_claims(term.clock.now_us())
+            others.jobs.late.record_lost_claims(term.clock.now_us())
         if (upheavals := term.queue.health.upheavals) != self._upheavals:
             self._upheavals, is_suspect = upheavals, True
         if is_suspect:

@@ -461,7 +461,7 @@ class ScheduleRuns:
         if counted == progress.pack(run.course) and not is_replacing:
             self._outcomes.shown_of_run(run.seen.uid)
         if run.schedule_uid:
-            self._term.services.jobs.sync.request(run.schedule_uid)
+            self._term.services.jobs.request(run.schedule_uid)
         return 0.0 if is_first or run.ended_us is not None else None
 
     async def _adopt_published(self, run: ScheduleRunState) -> None:

@@ -203,7 +203,7 @@ class Reconciler:
         # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
         # API server must not keep an edit out of the queue.
         if plan.is_wider(stored, known):
-            others.jobs.sync.job_ended(seen.uid, "")
+            others.jobs.job_ended(seen.uid, "")
         pending = "" if verdict is None else verdict.message
         report = statusconditions.stored(wanted, made, is_new=not is_accepted, pending=pending)
         return self._record(task, report, known, is_final=not pending)
@@ -398,7 +398,7 @@ class Reconciler:
             if following is None:
                 break
             name = jobbuilder.name_of(wanted.name, following.slot_us)
-            if not self._term.services.jobs.has(owner, name):
+            if self._term.services.jobs.find(owner, name) is None:
                 break
             through_us = following.slot_us
             reporter.event(_created(wanted, through_us, name, now_us))

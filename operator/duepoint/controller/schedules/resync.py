@@ -148,7 +148,7 @@ class Resync:
             return
         await others.jobs.listed.wait()
         back_us = max(doubt.back_us for doubt in doubts)
-        others.jobs.sync.late.record_lost_claims(back_us)
+        others.jobs.late.record_lost_claims(back_us)
         # Workers may still report what they had done.
         grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
         if grace > 0:

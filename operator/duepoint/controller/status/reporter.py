@@ -185,7 +185,7 @@ class Reporter:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
             folding.announce(schedule, event)
-            self._term.services.jobs.sync.request(event.uid)
+            self._term.services.jobs.request(event.uid)
         elif event.state is RunState.CHECKED:
             self._check(schedule, event)
         elif event.state is RunState.PENDING:
@@ -224,7 +224,7 @@ class Reporter:
         else:  # mostly the slot ends sooner, and one write shows its end
             self._check_in(uid, _WAITING_SECONDS)
         if event.reason == Reason.FORBIDDEN:
-            self._term.services.jobs.sync.request(uid)  # finished Jobs may fill the quota
+            self._term.services.jobs.request(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):
             self._record_all(changes.of_event(schedule.object, event, before, after))
 
@@ -352,7 +352,7 @@ class Reporter:
             schedule.published = msgspec.json.encode(fields)
             schedule.is_overwritten = False
             schedule.version = max(schedule.version, version)
-            self._term.services.jobs.sync.request(uid)
+            self._term.services.jobs.request(uid)
         # The status shows all of the ledger's record, except that a Job is being replaced.
         if runs is schedule.summary and not runs.replacing:
             self._term.services.outcomes.shown(uid)
