@@ -23,7 +23,7 @@ async def test_who_writes_statuses_makes_slots_forgotten_or_run_again(stack):
         assert await process.drain() == 0
 
     slot = soon.removeprefix("@at ")
-    open_slots = {"count": 1, "oldest": slot, "started": slot}
+    open_slots = {"count": 1, "oldest": slot, "started": [slot]}
     login = credentials.of_kubeconfig(stack.login("operator"))
     async with kubeapi.ApiSession(login, component="thief") as thief:
         for name, status in (

@@ -70,7 +70,7 @@ async def test_a_delivery_whose_first_try_failed_is_tried_again_after_the_queue_
         await world.apply(**target)
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 310)
-        assert world.status()["openSlots"]["started"] == "2026-03-01T12:05:00Z"
+        assert world.status()["openSlots"]["started"] == ["2026-03-01T12:05:00Z"]
         assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
         receiver.refuses = lambda _slot_us: False
         receiver.forget()

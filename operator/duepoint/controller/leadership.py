@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from duepoint import errors, faults, services, settings, telemetry
+from duepoint import faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobsync import JobSync
 from duepoint.controller.maintenance import indexwatch, partitioner, sweeper
@@ -33,7 +33,7 @@ from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.store import Store
 from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
-from duepoint.controller.status.outcomes import Outcomes, of_runs
+from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
@@ -131,17 +131,14 @@ class TermServices:
 
         # Schedules, and the outcomes of their runs.
         runs = term.queue.ledger()
-        self.reporter = Reporter(
-            term,
-            records={uid: [record for _, record in listed] for uid, listed in records.items()},
-        )
+        self.reporter = Reporter(term)
         self.states = self.reporter.states
         self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)
         self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
         # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
-        self.runs = ScheduleRuns(term, records=of_runs(records))
+        self.runs = ScheduleRuns(term)
         self.jobs = JobSync(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
@@ -227,61 +224,38 @@ class Leadership:
             )
         )
         try:
-            layout, records = await self._open(epoch, partitioner.layout_of(term.inherited))
-            await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
-            term.annotate(partitioner.note_of(layout))
-            telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-            await self._run(layout, records, epoch, term)
+            await self._run(epoch, term)
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
                 self._health.well(part)
 
+    async def _identify(self) -> None:
+        """Read which cluster this is, once; the index of another one is refused."""
+        if not self._is_identified:
+            found = await installation.identity(self._api, self._settings.namespace)
+            self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
+            self._is_identified = True
+
     async def _open(
         self, epoch: messages.Epoch, noted: messages.Layout | None
     ) -> tuple[messages.Layout, ledger.Records]:
         """Open the existing index; an empty Redis gets its former layout, not the one now set."""
-        shards = self._settings.shards
-        # A plain retry loop, not a work queue: no service can start before the index is open.
-        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        while True:
-            try:
-                if not self._is_identified:
-                    found = await installation.identity(self._api, self._settings.namespace)
-                    owner = layouts.Owner(cluster=found.cluster, home=found.home)
-                    self._queue.layouts.belong_to(owner)
-                    self._is_identified = True
-                    self._health.well("resync")
-                serverhealth.report(await self._queue.health.problems(fills=True), self._health)
-                layout = await self._queue.membership.open(
-                    shards, epoch, noted=noted, by=self._others.own
-                )
-                if layout.former is None:
-                    await self._queue.resharding.open_own(layout, epoch)
-                records = await self._queue.ledger().records()
-            except (errors.TryLater, kube_errors.ApiError) as trouble:
-                part = "queue" if self._is_identified else "resync"  # the API server's part
-                if self._health.unwell(part, str(trouble)):
-                    telemetry.logger.warning("index cannot be opened", error=str(trouble))
-                if isinstance(trouble, queue_errors.Foreign):
-                    self._others.refused()
-                asked = (
-                    trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
-                )
-                await self._clock.sleep(asked or next(waits))
-            else:
-                self._health.well("queue")
-                return layout, records
+        serverhealth.report(await self._queue.health.problems(fills=True), self._health)
+        try:
+            layout = await self._queue.membership.open(
+                self._settings.shards, epoch, noted=noted, by=self._others.own
+            )
+        except queue_errors.Foreign:
+            self._others.refused()
+            raise
+        if layout.former is None:
+            await self._queue.resharding.open_own(layout, epoch)
+        return layout, await self._queue.ledger().records()
 
-    async def _run(
-        self,
-        layout: messages.Layout,
-        records: ledger.Records,
-        epoch: messages.Epoch,
-        lease: Term,
-    ) -> None:
-        """Run all services of the term until one of them fails."""
+    async def _run(self, epoch: messages.Epoch, lease: Term) -> None:
+        """Open the index, and run all services of the term until one of them fails."""
         api = TermApi(self._api, lease.is_held)
         recorder = events.Recorder(api, self._clock, "operator")
         term = TermContext(
@@ -297,6 +271,15 @@ class Leadership:
             on_run=self._on_run,
             annotate=lease.annotate,
         )
+        await term.until_done("resync", self._identify, "the API server cannot be asked")
+        noted = partitioner.layout_of(lease.inherited)
+        opening = functools.partial(self._open, epoch, noted)
+        layout, records = await term.until_done(
+            "queue", opening, "index cannot be opened", most_seconds=5.0
+        )
+        await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
+        lease.annotate(partitioner.note_of(layout))
+        telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
         made = TermServices(
             term,
             layout=layout,

@@ -15,7 +15,6 @@ import msgspec
 
 from duepoint.kube import port, schedules, times
 
-_UNTIL = b'"suspendUntil"'
 #: An object of this size or more is large.
 LARGE_BYTES = 32 * 1024
 #: Stands for a spec or status that was not read.
@@ -63,11 +62,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def created_us(self) -> int:
         return times.parse_us(self.created) if self.created else 0
-
-    @property
-    def may_resume(self) -> bool:
-        """Whether it may have a suspension that ends by itself."""
-        return _UNTIL in self.spec
 
 
 def of_object(

@@ -18,8 +18,6 @@ Pure: time and everything stored are arguments. Instants in microseconds since t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from duepoint.delayqueue import messages
@@ -47,7 +45,6 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         retried_us: slots above the watermark with a delivery being retried, oldest first. The chain
             comes to them again, unless the timing changes.
         armed, suspended: whether Ready has this reason.
-        stalled: why that generation is refused; empty = it is not.
         waits: whether that generation was processed, but neither accepted nor refused.
         started: the number of regular runs so far.
         timing_hash: the hash of the timing of the watermark and the open slots; empty = unknown.
@@ -61,7 +58,6 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retried_us: tuple[int, ...] = ()
     armed: bool = False
     suspended: bool = False
-    stalled: str = ""
     waits: bool = False
     started: int = 0
     timing_hash: str = ""
@@ -183,15 +179,6 @@ def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus
     )
 
 
-def is_wider(stored: Definition | None, edited: Definition) -> bool:
-    """Whether an edit lets slots start, or end, that are waiting for other runs to end."""
-    if stored is None or stored.rule.policy.concurrency != "Queue":
-        return False
-    was, now = stored.rule.policy, edited.rule.policy
-    is_other = now.concurrency != "Queue" or stored.timing_version != edited.timing_version
-    return is_other or now.max_concurrency > was.max_concurrency
-
-
 def is_superseded(point: points.DuePoint, definition: Definition) -> bool:
     """Whether an edit of the timing has ended the slot of a point."""
     return point.kind in points.TIMED_KINDS and point.timing_version != definition.timing_version
@@ -219,32 +206,18 @@ def awake_slots_of(definition: Definition) -> slots.Slots:
     return slots.for_rule(rule, identity=definition.identity, created_us=definition.created_us)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swallowed:
-    """Slots lost to a suspension: those of ``timeline`` in ``(after_us, through_us]``."""
-
-    timeline: slots.Slots
-    after_us: int
-    through_us: int
-
-
-def swallowed_by_suspension(definition: Definition, now_us: int) -> Swallowed | None:
-    """Return the slots that the definition's suspension has swallowed up to now."""
-    timing = definition.rule.timing
+def suspended_us(definition: Definition, now_us: int) -> tuple[int, int]:
+    """Return after which instant, and up to which one, a suspension has swallowed its slots."""
+    timing, after_us = definition.rule.timing, definition.not_before_us
     if not timing.suspend:
-        return None
+        return after_us, after_us
     ends_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us - 1
-    return Swallowed(
-        timeline=awake_slots_of(definition),
-        after_us=definition.not_before_us,
-        through_us=min(now_us, ends_us),
-    )
+    return after_us, min(now_us, ends_us)
 
 
 def skipped_by_suspension(definition: Definition, now_us: int) -> int:
     """Return how many slots the definition's suspension has swallowed up to now."""
-    gone = swallowed_by_suspension(definition, now_us)
-    return 0 if gone is None else gone.timeline.count(gone.after_us, gone.through_us)
+    return awake_slots_of(definition).count(*suspended_us(definition, now_us))
 
 
 def has_resumed(definition: Definition, now_us: int) -> bool:

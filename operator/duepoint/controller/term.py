@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
@@ -26,6 +26,7 @@ from duepoint.runs.run import RunEvent
 if TYPE_CHECKING:
     from duepoint.controller.leadership import TermServices
 
+ResultT = TypeVar("ResultT")
 
 _LEAST_WAIT_SECONDS = 0.001
 #: A status that is late by more raises the rate of status writes with every further second, so that
@@ -123,11 +124,11 @@ class TermContext:
     async def until_done(
         self,
         part: str,
-        look: Callable[[], Awaitable[None]],
+        look: Callable[[], Awaitable[ResultT]],
         trouble: str,
         *,
         most_seconds: float = 10.0,
-    ) -> None:
+    ) -> ResultT:
         """Repeat a step until it succeeds; report failures as a part of the health.
 
         A plain retry loop, not a work queue: the next try also serves requests made meanwhile. An
@@ -136,7 +137,7 @@ class TermContext:
         waits = services.backoff(first_seconds=0.2, most_seconds=most_seconds)
         while True:
             try:
-                await look()
+                result = await look()
             except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 raise
             except (
@@ -150,4 +151,4 @@ class TermContext:
                 await self.clock.sleep(next(waits))
             else:
                 self.health.well(part)
-                return
+                return result

@@ -147,9 +147,8 @@ def _ended(
     if made.missed:  # slots of ``@at`` before the creation
         past = itertools.islice(timeline.walk_back(created_us, -1), made.missed)
         yield from (_row(slot_us, "Missed", Reason.DEADLINE_EXCEEDED) for slot_us in [*past][::-1])
-    if gone := plan.swallowed_by_suspension(stored, to_us - 1):
-        for slot_us in gone.timeline.walk(gone.after_us, gone.through_us):
-            yield _row(slot_us, "Skipped", Reason.SUSPENDED)
+    for slot_us in plan.awake_slots_of(stored).walk(*plan.suspended_us(stored, to_us - 1)):
+        yield _row(slot_us, "Skipped", Reason.SUSPENDED)
     due_us = None if made.arming is None else made.arming.due_us
     ended_us = stored.not_before_us  # every slot up to here has ended
     while stored.state is State.ARMED and due_us is not None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 import msgspec
 
@@ -60,18 +60,14 @@ _JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
 class ScheduleRuns:
     """The service; one for each term of a leader.
 
-    Args:
-        records: the records in the ledger when the term began, by uid.
-
     Attributes:
         listed: set once every ScheduleRun was listed; no outcome is read before.
     """
 
-    def __init__(self, term: TermContext, *, records: Mapping[str, Sequence[bytes]]) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
         self._definitions = term.services.reconciler.stored
         self._outcomes = term.services.outcomes
-        self._records = dict(records)
         self._runs: dict[str, ScheduleRunState] = {}
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
         #: By namespace and the digest at the end of its Jobs' names.
@@ -170,9 +166,6 @@ class ScheduleRuns:
                 run.is_doubtful = True
                 self._check_soon(run)
         self.listed.set()
-        for uid in list(self._records):  # of runs that are gone
-            del self._records[uid]
-            self._outcomes.shown_of_run(uid)
 
     async def _queued(self) -> dict[str, tuple[messages.ShardId, points.ScheduleId]]:
         """Return the uids of the ScheduleRuns with queued slots, and where their Schedules are."""
@@ -191,7 +184,7 @@ class ScheduleRuns:
             self._remove(seen.uid)
         if seen.deleted or seen.uid in self._gone or seen.uid in self._runs:
             return
-        run = runstate.run_of(seen, self._records.pop(seen.uid, ()))
+        run = runstate.run_of(seen, self._outcomes.found.pop(seen.uid, ()))
         self._runs[seen.uid] = run
         self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
         self._by_digest[_digest(run)] = run
@@ -206,7 +199,7 @@ class ScheduleRuns:
         if not named:
             del self._by_schedule[run.schedule_key]
         del self._by_digest[_digest(run)]
-        self._outcomes.shown_of_run(uid)
+        self._outcomes.shown(uid)
         if run.ended_us is None and run.schedule_uid:
             self._withdraw_soon(uid, run.seen.namespace, run.schedule_uid)
 
@@ -355,7 +348,9 @@ class ScheduleRuns:
                 )
                 for slot_us in slots_us
             ]
-            record = self._outcomes.placed(run.seen.uid, known), progress.pack(run.course)
+            homes = sharding.homes(known.id, self._term.queue.layouts.known())
+            self._outcomes.place(run.seen.uid, *homes)
+            record = run.seen.uid, progress.pack(run.course)
             await self._term.queue.occurrences.enqueue_many(
                 known, wanted_points, self._term.epoch, ledger=record
             )
@@ -459,7 +454,7 @@ class ScheduleRuns:
         # No status shows that a Job is being replaced.
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())
         if counted == progress.pack(run.course) and not is_replacing:
-            self._outcomes.shown_of_run(run.seen.uid)
+            self._outcomes.shown(run.seen.uid)
         if run.schedule_uid:
             self._term.services.jobs.request(run.schedule_uid)
         return 0.0 if is_first or run.ended_us is not None else None

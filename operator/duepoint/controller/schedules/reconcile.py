@@ -30,7 +30,7 @@ from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, overlaps
 from duepoint.delayqueue.messages import Armed
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
@@ -68,7 +68,7 @@ class Reconciler:
         self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        #: By uid: the generations that the API server or a worker has refused in this term.
+        #: By uid: the generations that a worker has refused in this term.
         self._refused: dict[str, Report] = {}
 
     async def run(self) -> None:
@@ -143,9 +143,9 @@ class Reconciler:
             self._refused.pop(seen.uid, None)
             others.reporter.adopt(seen)  # the reporter may have forgotten it meanwhile
 
-        # Do not retry a generation that this leader or a former one has refused.
+        # Do not retry a generation that was refused.
         status = self._status(seen)
-        if (refusal := self._refusal(seen, status)) is not None:
+        if (refusal := self._refusal(seen)) is not None:
             return await self._refuse(task, refusal)
         try:
             wanted = self._parsed(seen)
@@ -202,8 +202,8 @@ class Reconciler:
 
         # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
         # API server must not keep an edit out of the queue.
-        if plan.is_wider(stored, known):
-            others.jobs.job_ended(seen.uid, "")
+        if stored is not None and stored.rule.policy.concurrency == overlaps.QUEUE:
+            others.jobs.job_ended(seen.uid, "")  # slots that wait for others may start, or end
         pending = "" if verdict is None else verdict.message
         report = statusconditions.stored(wanted, made, is_new=not is_accepted, pending=pending)
         return self._record(task, report, known, is_final=not pending)
@@ -272,7 +272,7 @@ class Reconciler:
             target = wanted.action.target
             is_job = isinstance(target, actions.JobAction)
             needs_answer = not is_accepted and (is_job or target.needs_secrets)
-            if needs_answer or actions.own_stream(target) or self._refusal(seen, status):
+            if needs_answer or actions.own_stream(target) or self._refusal(seen):
                 continue
             made = self._decide(wanted, None, status, Task(seen=seen, since_us=now_us))
             if made is not None and made.arming is not None:
@@ -340,20 +340,16 @@ class Reconciler:
             retried_us=tuple(one for one in written.retried_us if one > settled.through_us),
         )
 
-    def _refusal(self, seen: Observed, status: plan.PublishedStatus) -> Report | None:
-        """Return why this generation was refused, in this term or, by the API server, before it.
+    def _refusal(self, seen: Observed) -> Report | None:
+        """Return why a worker has refused this generation in this term.
 
-        A worker's refusal from a former term does not count: the installation's settings may allow
-        the spec by now.
+        A refusal from a former term does not count: the installation's settings may allow the spec
+        by now.
         """
         if (known := self._refused.get(seen.uid)) is not None:
             if known.generation >= seen.generation:
                 return replace(known, generation=seen.generation)
             del self._refused[seen.uid]
-        is_of_this = status.observed_generation == seen.generation
-        if is_of_this and status.stalled.startswith(statusconditions.REFUSED):
-            reason = Reason.INVALID_JOB_TEMPLATE
-            return statusconditions.stalled(seen.generation, reason, status.stalled)
         return None
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
@@ -402,8 +398,6 @@ class Reconciler:
                 break
             through_us = following.slot_us
             reporter.event(_created(wanted, through_us, name, now_us))
-        if through_us > status.settled_us:
-            reporter.settled_through(wanted.uid, through_us)
         return msgspec.structs.replace(status, settled_us=through_us)
 
     async def _verdict(
@@ -500,6 +494,7 @@ def _created(wanted: spec.ScheduleSpec, slot_us: int, job_name: str, now_us: int
         at_us=now_us,
         started_us=min(slot_us, now_us),
         job_name=job_name,
+        settled_us=slot_us,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from duepoint import errors
-from duepoint.controller import plan, statusconditions
+from duepoint.controller import plan
 from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
@@ -85,19 +85,6 @@ def _open(state: ScheduleState, event: RunEvent) -> None:
             or not (slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us))
         ],
     )
-
-
-def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
-    """Whether this event, folded already, is one refusal too many for the Job template."""
-    if event.generation != state.generation or event.trigger not in REGULAR:
-        return False
-    if event.state is not RunState.MISSED:
-        state.refusals = 0
-        return False
-    if event.reason != Reason.INVALID_JOB_TEMPLATE or state.runs().counts == before.counts:
-        return False
-    state.refusals += 1
-    return state.refusals == statusconditions.REFUSALS
 
 
 # -- what the queue shows ----------------------------------------------------------------------
@@ -176,28 +163,16 @@ def _open_slot(
 
 def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
     """Return slots whose deliveries the status shows as active but the queue does not have."""
+    # A refused Schedule has left the queue, with its deliveries.
+    before_us = now_us + 1 if state.holds_nothing else now_us - _UNOBSERVED_AFTER_US
     return [
         slot_us
-        for slot_us in _running_deliveries(state)
-        if not state.is_open(slot_us) and slot_us < now_us - _UNOBSERVED_AFTER_US
+        for (slot_us, wanted_by), job in state.runs().running.items()
+        if not (job or wanted_by or state.is_open(slot_us)) and slot_us < before_us
     ]
 
 
-def end_refused(state: ScheduleState, now_us: int) -> None:
-    """End the active deliveries of a refused Schedule, which has left the queue."""
-    if state.holds_nothing and (state.summary is not None or state.may_show_running):
-        for slot_us in _running_deliveries(state):
-            message = "the spec was refused after an edit, which took the delivery out of the queue"
-            end_unobserved(state, slot_us, now_us, message)
-
-
-def _running_deliveries(state: ScheduleState) -> list[int]:
-    """Return the regular slots whose deliveries are active."""
-    running = state.runs().running.items()
-    return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
-
-
-def end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str) -> None:
+def end_unobserved(state: ScheduleState, slot_us: int, now_us: int) -> None:
     """End the delivery of a slot that no event has ended."""
     ended = RunEvent(
         uid=state.uid,
@@ -208,7 +183,7 @@ def end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str
         trigger="Schedule",
         state=RunState.FAILED,
         reason=Reason.DELETED,
-        message=message,
+        message="the queue does not hold the delivery any more, and its end was not observed",
         at_us=now_us,
         started_us=min(slot_us, now_us),
         finished_us=now_us,

@@ -23,20 +23,18 @@ import asyncio
 import collections
 import contextlib
 import itertools
-from collections.abc import Iterator
 
 import msgspec
 
-from duepoint import errors, services, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger as ledgers
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages
 from duepoint.runs import run as runs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent
-from duepoint.schedules.definition import Definition
 
 #: Entries of a shard that are counted together; each has up to some hundred events.
 _BATCH = 10
@@ -51,17 +49,6 @@ _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 
 #: The wait between two removals of records that statuses show.
 _REMOVE_SECONDS = 1.0
-#: The prefix of a ScheduleRun's record name.
-_OF_RUN = "run "
-
-
-def of_runs(found: ledgers.Records) -> dict[str, list[bytes]]:
-    """Return the records of ScheduleRuns in the ledger, by uid."""
-    return {
-        name.removeprefix(_OF_RUN): [record for _, record in listed]
-        for name, listed in found.items()
-        if name.startswith(_OF_RUN)
-    }
 
 
 class Outcomes:
@@ -71,6 +58,7 @@ class Outcomes:
         found: the records in the ledger when the term began.
 
     Attributes:
+        found: these records by the uid of their Schedule or ScheduleRun, until it is listed.
         turn: the lock taken while records are changed and stored, so that no older record replaces
             a newer one, and outcomes are counted one shard after the other.
     """
@@ -89,9 +77,10 @@ class Outcomes:
         self._term = term
         self._has_begun = asyncio.Event()
         self._upheavals = term.queue.health.upheavals
-        #: Record names, with the shards that have such a record.
+        self.found = {uid: [record for _, record in listed] for uid, listed in found.items()}
+        #: Uids, with the shards that have a record of it.
         self._places: dict[str, set[messages.ShardId]] = {
-            name: {shard for shard, _ in listed} for name, listed in found.items()
+            uid: {shard for shard, _ in listed} for uid, listed in found.items()
         }
         #: Records to remove, by shard: a status shows them, or another shard has a newer one.
         #: Without the second rule a Schedule that always runs would keep its old records, and a
@@ -106,15 +95,7 @@ class Outcomes:
         """Read until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._remove_shown())
-            waits = _waits()
-            while True:
-                try:
-                    await self._read()
-                except errors.TryLater as trouble:
-                    self._term.health.unwell("outcomes", str(trouble))
-                    await self._term.clock.sleep(trouble.retry_after_seconds or next(waits))
-                else:
-                    waits = _waits()
+            await self._term.until_done("outcomes", self._read, "outcomes cannot be read")
 
     async def _read(self) -> None:
         """Subscribe and read until an error: first earlier entries, then new ones."""
@@ -196,9 +177,8 @@ class Outcomes:
 
     async def _remove_shown(self) -> None:
         """Remove the records that statuses show, until cancelled."""
-        of_schedules = {name for name in self._places if not name.startswith(_OF_RUN)}
-        for name in of_schedules - self._states.keys():
-            self.shown(name)
+        for uid in self.found:  # all objects are listed, so these are gone
+            self.shown(uid)
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)
             with contextlib.suppress(errors.TryLater, queue_errors.LayoutChanged):  # next round
@@ -223,25 +203,15 @@ class Outcomes:
             raise errors.QueueUnavailable("what runs have come to is not stored yet")
 
     def shown(self, uid: str) -> None:
-        """Release the records of a Schedule: its status shows all of them, or it is gone."""
+        """Release the records of an object: its status shows all of them, or it is gone."""
         for shard in self._places.get(uid, ()):
             self._unneeded[shard].add(uid)
 
-    def shown_of_run(self, uid: str) -> None:
-        """Release the records of a ScheduleRun: its status shows the newest, or it is gone."""
-        self.shown(_OF_RUN + uid)
-
-    def placed(self, run_uid: str, known: Definition) -> str:
-        """Return the name of a record that is about to be stored with a Schedule's occurrences."""
-        name = _OF_RUN + run_uid
-        self._place(name, *sharding.homes(known.id, self._term.queue.layouts.known()))
-        return name
-
-    def _place(self, name: str, *shards: messages.ShardId) -> None:
-        """Note that these shards get a newer record of this name, so that none is removed."""
-        self._places.setdefault(name, set()).update(shards)
-        for names in self._unneeded.values():
-            names.discard(name)
+    def place(self, uid: str, *shards: messages.ShardId) -> None:
+        """Note that these shards get a newer record of this object, so that none is removed."""
+        self._places.setdefault(uid, set()).update(shards)
+        for uids in self._unneeded.values():
+            uids.discard(uid)
 
     def _store_lost(self) -> None:
         """Have unshown records stored again with the next outcome if a server may have lost them.
@@ -265,27 +235,26 @@ class Outcomes:
             and summary is not state.recorded
         ]
         packed = {state.uid: summaries.pack(summary, state.settled()) for state, summary in changed}
-        for run_uid, record in map(self._term.services.runs.record, events):
-            if run_uid:
-                packed[_OF_RUN + run_uid] = record
-        for name in packed:
-            self._place(name, shard)
+        of_runs = map(self._term.services.runs.record, events)
+        packed |= {run_uid: record for run_uid, record in of_runs if run_uid}
+        for uid in packed:
+            self.place(uid, shard)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
-        for name in packed:
-            for older in self._places[name] - {shard}:
-                self._unneeded[older].add(name)
+        for uid in packed:
+            for older in self._places[uid] - {shard}:
+                self._unneeded[older].add(uid)
         for state, summary in changed:
             state.recorded = summary
 
     async def _remove(self) -> None:
-        for shard, names in list(self._unneeded.items()):
-            if listed := list(names):
+        for shard, uids in list(self._unneeded.items()):
+            if listed := list(uids):
                 await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
-            for name in listed:
-                names.discard(name)
-                self._places[name].discard(shard)
-                if not self._places[name]:
-                    del self._places[name]
+            for uid in listed:
+                uids.discard(uid)
+                self._places[uid].discard(shard)
+                if not self._places[uid]:
+                    del self._places[uid]
 
 
 def _events(entry: ledgers.OutcomeEntry) -> list[RunEvent]:
@@ -296,7 +265,3 @@ def _events(entry: ledgers.OutcomeEntry) -> list[RunEvent]:
             "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
         )
         return []
-
-
-def _waits() -> Iterator[float]:
-    return services.backoff(first_seconds=0.2, most_seconds=5.0)

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
-from duepoint.controller.status.texts import ActiveSlots, Reference, instant_us
+from duepoint.controller.status.texts import Reference, instant_us
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import REGULAR, Note
 from duepoint.runs.watermark import Watermark
@@ -37,12 +37,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenSlots(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Open slots, as ``texts.slots_text`` writes them."""
+    """Open slots, oldest first."""
 
     count: int = 0
     oldest: str = ""
-    started: str = ""
-    waiting: str = ""
+    started: list[str] = []
+    waiting: list[str] = []
 
 
 class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -62,7 +62,6 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
     upcoming_times: list[str] = []
     active: list[Reference] = []
     active_count: int = 0
-    active_slots: ActiveSlots | None = None
     target: str = ""
     timing_hash: str = ""
     managed_by: str = ""
@@ -79,8 +78,8 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         slots = self.open_slots or OpenSlots()
         return Watermark(
             through_us=instant_us(self.settled_through),
-            started_us=texts.parse_slots(slots.started),
-            waiting_us=texts.parse_slots(slots.waiting),
+            started_us=tuple(filter(None, map(instant_us, slots.started))),
+            waiting_us=tuple(filter(None, map(instant_us, slots.waiting))),
         )
 
     @property
@@ -120,7 +119,6 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             retried_us=tuple(sorted(one for one in retried_us if one > settled.through_us)),
             armed=ready.reason == Reason.ARMED,
             suspended=ready.reason == Reason.SUSPENDED,
-            stalled=self.condition(ConditionType.STALLED).message,
             waits=ready.status == "Unknown",
             started=max(0, counts.started - (counts.manual or 0)),
         )
@@ -138,7 +136,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             skipped=counts.skipped,
             manual=counts.manual or 0,
         )
-        running = texts.running(self.active, self.active_slots or ActiveSlots(), schedule_name)
+        running = texts.running(self.active, schedule_name)
         success_us = instant_us(self.last_successful_time)
         failure_us = instant_us(self.last_failure_time)
         at_us = max(success_us, failure_us)

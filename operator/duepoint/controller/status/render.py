@@ -39,7 +39,6 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
     """Return the whole status as it should be at an instant."""
     last, runs, counts = state.last(), state.runs(), state.runs().counts
     settled = watermark.settled(state.open, runs.settled_us)
-    active, active_slots = texts.active(runs.running, state.owner)
     upcoming = _upcoming(state, runs, last, now_us)
     return Status(
         observed_generation=state.observed,
@@ -62,9 +61,8 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
         recent_runs=texts.recent_runs(runs.history, state.open),
         next_schedule_time=upcoming[0] if upcoming else "",
         upcoming_times=upcoming,
-        active=active,
+        active=texts.active(runs.running, state.owner),
         active_count=len(runs.running),
-        active_slots=active_slots,
         target=last.target if state.target is None else state.target,
         timing_hash=_timing_hash(state, last),
         managed_by=state.managed_by,
@@ -80,8 +78,8 @@ def _open_slots(settled: Watermark) -> OpenSlots | None:
     return OpenSlots(
         count=len(slots_us),
         oldest=instant(slots_us[0]),
-        started=texts.slots_text(settled.started_us),
-        waiting=texts.slots_text(settled.waiting_us),
+        started=list(map(instant, settled.started_us)),
+        waiting=list(map(instant, settled.waiting_us)),
     )
 
 

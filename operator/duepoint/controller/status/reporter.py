@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -50,22 +50,13 @@ _WAITING_SECONDS = 10.0
 class Reporter:
     """The service; one for each term of a leader.
 
-    Args:
-        records: the records in the ledger when the term began, by uid.
-
     Attributes:
         states: by uid; only this service changes them. "Published" means in the API server: the
             history limits delete Jobs by that alone. Other queries use all that we know.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        records: Mapping[str, Iterable[bytes]],
-    ) -> None:
+    def __init__(self, term: TermContext) -> None:
         self.states: dict[str, ScheduleState] = {}
-        self._records = records
         self._term = term
         self._mark = published.mark(term.installation)
         #: The statuses to write, by the uid of their object; urgent ones and others take turns.
@@ -105,10 +96,11 @@ class Reporter:
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation)
             self.states[seen.uid] = schedule
-            if (records := self._records.get(seen.uid)) is not None:
+            if records := self._term.services.outcomes.found.pop(seen.uid, None):
                 state.adopt_records(schedule, records)
                 self._changed_soon(schedule)
-            due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
+            may_resume = b'"suspendUntil"' in seen.spec
+            due_us = state.first_look_us(schedule, now_us, may_resume=may_resume)
             if due_us is not None:
                 self._check_in(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
@@ -129,7 +121,6 @@ class Reporter:
             return
         is_new = state.has_news(schedule, report)
         if state.apply_report(schedule, report):
-            folding.end_refused(schedule, self._term.clock.now_us())
             self._reported(schedule, is_new=is_new)
 
     def _reported(self, schedule: ScheduleState, *, is_new: bool) -> None:
@@ -143,7 +134,12 @@ class Reporter:
         check = schedule.check if schedule.report.awaits_check else None
         is_of_this = check is not None and check.generation >= schedule.generation
         if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
-            self._refuse(schedule, Reason.INVALID_SPEC, check.message)  # only an edit can mend it
+            # Only an edit can mend it: remove the Schedule from the queue until then.
+            reason = Reason.INVALID_SPEC
+            refusal = statusconditions.stalled(schedule.generation, reason, check.message)
+            self._term.services.reconciler.refuse(
+                schedule.namespace, schedule.name, schedule.uid, refusal
+            )
 
     def stored(self, uid: str, definition: Definition) -> None:
         """Take over the definition that the queue has now; nothing else has changed."""
@@ -205,9 +201,6 @@ class Reporter:
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # the metric of a delivery's end is counted by its worker
             _count_results(event.namespace, before, after)
-        if folding.is_refused_for_good(schedule, event, before):
-            message = statusconditions.REFUSED + event.message
-            self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
         if event.state is not RunState.RUNNING:
             self._changed_by_run(schedule)
             return
@@ -234,13 +227,6 @@ class Reporter:
         if state.apply_check(schedule, check):
             self._record_all(changes.of_check(schedule.object, check))
             self._reported(schedule, is_new=schedule.generation > answered)
-
-    def _refuse(self, schedule: ScheduleState, reason: Reason, message: str) -> None:
-        """Remove a Schedule from the queue until the next edit."""
-        refusal = statusconditions.stalled(schedule.generation, reason, message)
-        self._term.services.reconciler.refuse(
-            schedule.namespace, schedule.name, schedule.uid, refusal
-        )
 
     def withdrawn(self, event: RunEvent) -> None:
         """Handle a slot that was withdrawn from the queue: its run, if begun, has ended."""
@@ -287,23 +273,16 @@ class Reporter:
 
         Raises QueueUnavailable.
         """
-        now_us = self._term.clock.now_us()
-        stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
-        known = schedule.definition
-        if stored is None or known is None or stored.timing_generation != known.timing_generation:
-            return  # an edit is about to be reported, or the queue was emptied
-        await folding.read_slots(self._term.queue, schedule, stored, now_us)
+        now_us, known = self._term.clock.now_us(), schedule.definition
+        if not schedule.holds_nothing:
+            stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
+            if not (stored and known and stored.timing_generation == known.timing_generation):
+                return  # an edit is about to be reported, or the queue was emptied
+            await folding.read_slots(self._term.queue, schedule, stored, now_us)
         if folding.lost_deliveries(schedule, now_us):
             await self._term.services.outcomes.catch_up()
             for slot_us in folding.lost_deliveries(schedule, now_us):
-                gone = "the queue does not hold the delivery any more, and its end was not observed"
-                folding.end_unobserved(schedule, slot_us, now_us, gone)
-
-    def settled_through(self, uid: str, through_us: int) -> None:
-        """Record that every slot up to here has ended, except the known open ones."""
-        if (schedule := self.states.get(uid)) is not None:
-            schedule.settle(through_us, schedule.open)
-            self._changed_by_run(schedule)
+                folding.end_unobserved(schedule, slot_us, now_us)
 
     # -- statuses --------------------------------------------------------------------------------
 
@@ -353,8 +332,10 @@ class Reporter:
             schedule.is_overwritten = False
             schedule.version = max(schedule.version, version)
             self._term.services.jobs.request(uid)
-        # The status shows all of the ledger's record, except that a Job is being replaced.
-        if runs is schedule.summary and not runs.replacing:
+        # The status shows all of the ledger's record, except that a Job is being replaced, and
+        # the active runs for which it has no room.
+        is_shown = not runs.replacing and len(runs.running) == len(schedule.last().active)
+        if runs is schedule.summary and is_shown:
             self._term.services.outcomes.shown(uid)
 
     def _note(self, trouble: Exception) -> None:
@@ -388,8 +369,6 @@ class Reporter:
     def _rest(self, schedule: ScheduleState) -> float:
         """Return the seconds until a change of runs may be written: two after the last write."""
         return max(0.0, schedule.written_at + _STALENESS_SECONDS - self._term.clock.monotonic())
-
-    # -- helpers ---------------------------------------------------------------------------------
 
     # -- helpers ---------------------------------------------------------------------------------
 

@@ -67,7 +67,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         began: the slots that had ended when this process began.
         open: slots that had not ended when the queue was last read, although later ones may have.
         check: the newest check of a worker.
-        refusals: how many slots in a row the API server has refused for their Job template.
         managed_by: our installation, as the status names it.
         is_overwritten: whether another client has written another status.
         shows_failing: whether the published status has a Failing condition.
@@ -95,7 +94,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     began: Watermark = Watermark()
     open: OpenSlots = ()
     check: RunEvent | None = None
-    refusals: int = 0
     refused_pods: str = ""
     managed_by: str = ""
     is_overwritten: bool = False
@@ -150,9 +148,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def running_jobs_shown(self) -> frozenset[str]:
         """Return the Jobs that the published status shows as running."""
         status, last_run = self.last(), self.last().last_run
-        others = status.active_slots or texts.ActiveSlots()
-        names = set(texts.running(status.active, others, self.name).values())
-        names.update(reference.name for reference in status.active)
+        names = {reference.name for reference in status.active}
         if last_run is not None and last_run.outcome == RunState.RUNNING:
             names.add(last_run.job_name)
         return frozenset(names)
@@ -245,7 +241,6 @@ def restore(state: ScheduleState, status: bytes) -> None:
     state.generation = state.observed = state.last().observed_generation
     state.answered = state.last().answered_generation
     state.conditions = state.target = state.report = state.check = None
-    state.refusals = 0
 
 
 # -- reports -----------------------------------------------------------------------------------
@@ -263,8 +258,6 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     """Apply a report; return False if its generation is older than the known one."""
     if report.generation < state.generation:
         return False
-    if report.generation > state.generation:
-        state.refusals = 0
     state.report = report
     report = statusconditions.as_checked(report, state.check)
     state.generation = report.generation

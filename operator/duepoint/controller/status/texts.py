@@ -1,15 +1,9 @@
-"""The text forms of slots, runs and instants in a status: written, and read back.
-
-``openSlots``: the oldest slot is an instant, and each further slot its distance in seconds from the
-one before it, with ``*n`` for n equal distances in a row, so that hundreds of slots take little
-space and stay readable::
-
-    2026-03-01T12:05:00Z +300*2 +0.25
+"""The forms of runs and instants in a status: written, and read back.
 
 ``active``: a run of a Job is a reference to that Job. A delivery is not an object, so its reference
 is to the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names the slot.
-Manual runs come first. If there are more runs than ``MOST_LISTED``, ``activeSlots`` has the slots
-of the others, so that a new leader knows every run by name; ``activeCount`` counts all of them.
+Manual runs come first. ``activeCount`` counts all runs; if they are more than ``MOST_LISTED``, a
+new leader knows the others from the ledger, whose record then stays.
 
 ``recentRuns``: the last slots, newest first. An entry leaves out the usual values (trigger
 ``Schedule``, one attempt, the reason of a success), so that ten of them stay small. A slot that was
@@ -22,7 +16,6 @@ second and exact replays need fractions. Pure.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 
@@ -39,45 +32,7 @@ from duepoint.runs.watermark import OpenSlots
 from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
 from duepoint.schedules.diagnosis import Row
 
-#: A text with more slots than this was not written by Duepoint.
-_MOST_READ = 10_000
 _SECOND_US = 1_000_000
-_DISTANCE = re.compile(r"\+([0-9]{1,12})(?:\.([0-9]{1,6}))?(?:\*([0-9]{1,6}))?")
-
-
-def slots_text(slots_us: Iterable[int]) -> str:
-    """Return the text of distinct slots, given oldest first; empty for none."""
-    listed = list(slots_us)
-    if not listed:
-        return ""
-    parts = [instant(listed[0])]
-    distances = (after - before for before, after in itertools.pairwise(listed))
-    for distance_us, equal in itertools.groupby(distances):
-        count = sum(1 for _ in equal)
-        parts.append(f"+{_seconds(distance_us)}" + (f"*{count}" if count > 1 else ""))
-    return " ".join(parts)
-
-
-def parse_slots(listed: object) -> tuple[int, ...]:
-    """Return the slots of a text that ``slots_text`` wrote; none for anything else."""
-    if not isinstance(listed, str) or not listed:
-        return ()
-    first, *distances = listed.split(" ")
-    at_us = instant_us(first)
-    if not at_us:
-        return ()
-    slots_us = [at_us]
-    for part in distances:
-        match = _DISTANCE.fullmatch(part)
-        count = 0 if match is None else int(match[3] or 1)
-        if match is None or len(slots_us) + count > _MOST_READ:
-            return ()
-        distance_us = int(match[1]) * _SECOND_US + int((match[2] or "").ljust(6, "0"))
-        last_us = slots_us[-1]
-        slots_us += [last_us + distance_us * number for number in range(1, count + 1)]
-    return tuple(slots_us)
-
-
 _BEGINNING, _WAS_MISSED = "the slot of ", " was missed: "
 
 
@@ -111,19 +66,10 @@ def instant_us(text: object) -> int:
         return 0
 
 
-def _seconds(distance_us: int) -> str:
-    whole, fraction = divmod(distance_us, _SECOND_US)
-    return f"{whole}.{fraction:06d}".rstrip("0") if fraction else str(whole)
-
-
 # -- active runs -------------------------------------------------------------------------------
 
-#: The most references to regular runs in a status; manual runs take up these places first.
-MOST_LISTED = 20
-#: The most references to manual runs: a new leader knows others only once it has seen their Jobs.
-_MOST_BY_HAND = 100
-#: The most slots of further runs: their text stays below the API server's limit (16 KiB).
-_MOST_SLOTS = 1_000
+#: The most references to active runs in a status.
+MOST_LISTED = 100
 
 #: The part of a Job's name after the Schedule's name: the slot in seconds and, for a Job of a
 #: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
@@ -142,28 +88,10 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     field_path: str = ""
 
 
-class ActiveSlots(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The slots of active runs that are not listed, as texts."""
-
-    jobs: str = ""
-    deliveries: str = ""
-
-
-def active(runs: Running, owner: JobOwner) -> tuple[list[Reference], ActiveSlots | None]:
-    """Return references to the active runs of a Schedule, and the slots of those not listed."""
-    by_hand = sorted(key for key in runs if key[1])[:_MOST_BY_HAND]
-    regular = sorted((not job, key) for key, job in runs.items() if not key[1])
-    room = max(0, MOST_LISTED - len(by_hand))
-    listed = [
-        _reference(owner, key, runs[key]) for key in (*by_hand, *(key for _, key in regular[:room]))
-    ]
-    others = [(runs[key], key[0]) for _, key in regular[room:]]
-    if not others:
-        return listed, None
-    return listed, ActiveSlots(
-        jobs=slots_text([slot_us for job, slot_us in others if job][:_MOST_SLOTS]),
-        deliveries=slots_text([slot_us for job, slot_us in others if not job][:_MOST_SLOTS]),
-    )
+def active(runs: Running, owner: JobOwner) -> list[Reference]:
+    """Return references to the active runs of a Schedule: manual ones, Jobs, deliveries."""
+    listed = sorted(runs, key=lambda key: (not key[1], not runs[key], key))[:MOST_LISTED]
+    return [_reference(owner, key, runs[key]) for key in listed]
 
 
 def _reference(owner: JobOwner, key: Key, job: str) -> Reference:
@@ -180,14 +108,9 @@ def _reference(owner: JobOwner, key: Key, job: str) -> Reference:
     )
 
 
-def running(listed: Iterable[Reference], others: ActiveSlots, schedule_name: str) -> Running:
+def running(listed: Iterable[Reference], schedule_name: str) -> Running:
     """Return the active runs of a Schedule of that name, as ``active`` showed them."""
-    runs = dict(filter(None, (_run_of(one, schedule_name) for one in listed)))
-    for slot_us in parse_slots(others.jobs):
-        runs[slot_us, ""] = jobbuilder.name_of(schedule_name, slot_us)
-    for slot_us in parse_slots(others.deliveries):
-        runs[slot_us, ""] = ""
-    return runs
+    return dict(filter(None, (_run_of(one, schedule_name) for one in listed)))
 
 
 def _run_of(reference: Reference, schedule_name: str) -> tuple[Key, str] | None:

@@ -48,12 +48,11 @@ PLURALS = (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL)
 _KINDS = tuple(f"/{plural}" for plural in PLURALS)
 _OUR_GROUP = f"/apis/{schedules.API_VERSION}"
 
-#: Harmless warnings: a list of all streams, and that kopf ignores signals outside the main thread.
-_NOISE = ("Unprocessed streams left", "OS signals are ignored")
-
 
 def settings() -> kopf.OperatorSettings:
     """Return new settings for one run of kopf's operator."""
+    # kopf warns of each of its ends, and that it ignores signals outside the main thread.
+    logging.getLogger("kopf").setLevel(logging.ERROR)
     tuned = kopf.OperatorSettings()
     # Our own events are coalesced and rate-limited elsewhere.
     tuned.posting.enabled = False
@@ -76,17 +75,6 @@ def settings() -> kopf.OperatorSettings:
     # Our stop flag ends kopf; its own SIGKILL timer must never end the process.
     tuned.process.ultimate_exiting_timeout = None
     return tuned
-
-
-def quieten() -> None:
-    """Keep kopf's harmless warnings at each end of a term out of the log."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_is_news)  # a repeat adds nothing: it is the same function
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.name.startswith("kopf") and record.getMessage().startswith(_NOISE))
 
 
 #: Called with the kind (plural) and the metadata of each changed object.
@@ -227,7 +215,6 @@ async def watch(term: TermContext, *, credentials: Credentials) -> None:
 
     Requests a comparison whenever kopf has listed.
     """
-    quieten()
     waits = _backoff()
 
     def note_listed() -> None:
@@ -347,12 +334,8 @@ async def rehearse() -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # it warns of its own end
     stop.set()  # else a thread of kopf's would wait for this, and the end for that thread
-    try:
-        await asyncio.to_thread(lambda: uvloop.run(start()))
-    finally:
-        quieten()
+    await asyncio.to_thread(lambda: uvloop.run(start()))
 
 
 def _chosen(

@@ -73,7 +73,7 @@ async def test_a_status_lists_the_slot_that_is_put_off_while_later_ones_end():
         assert world.status()["openSlots"] == {
             "count": 1,
             "oldest": "2026-03-01T12:05:00Z",
-            "waiting": "2026-03-01T12:05:00Z",
+            "waiting": ["2026-03-01T12:05:00Z"],
         }
         assert world.status()["runs"]["started"] == 1
         created = event(made, FIRST, RunState.RUNNING, reason="Running", job_name="j")
@@ -99,7 +99,7 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
             world.api.end_job("reports", name)
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+        assert world.status()["openSlots"]["waiting"] == ["2026-03-01T12:05:00Z"]
     created = event(made, FIRST, RunState.RUNNING, reason="Running", job_name=name)
     await world.tell(uid, created)
     async with world.leader(epoch=2):
@@ -124,7 +124,7 @@ async def test_an_open_slot_behind_the_chain_that_the_queue_does_not_hold_has_en
         await world.clock.advance(310)
         await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
         await world.clock.advance(5)
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+        assert world.status()["openSlots"]["waiting"] == ["2026-03-01T12:05:00Z"]
     async with a_worker(world, RecordingTarget(world.clock)):
         await world.clock.advance(5)
     await drop_outcomes(world)
