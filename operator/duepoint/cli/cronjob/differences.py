@@ -9,6 +9,7 @@ it: when robfig's search meets a midnight that does not exist, it can skip a mon
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import re
@@ -257,95 +258,85 @@ class _GoesRound(Exception):
     """The library would search for ever."""
 
 
-class _TurnedOver(Exception):
-    """A larger unit has changed, so its field has to be checked again."""
-
-
-@dataclass(frozen=True, slots=True)
 class CronJobTimes:
-    """The times of a CronJob with one expression in one zone."""
+    """The times of a CronJob with one expression in one zone.
 
-    fields: syntax.CronFields
-    zone: timezones.Zone
+    A wall clock moves forward until every field matches, as in robfig/cron. The method of each unit
+    returns False if a larger unit has changed, so that its field has to be checked again.
+    """
+
+    def __init__(self, fields: syntax.CronFields, zone: timezones.Zone) -> None:
+        self._fields = fields
+        self._zone = zone
+        self._is_moved, self._moves_left = False, 0
+        self._at, self._clock = 0, _EPOCH
 
     def next_after(self, second: int) -> int | None:
         """Return the first run after a second; None if robfig/cron gives up or hangs."""
-        search = _ClockSearch(self.fields, self.zone, second + 1)
-        last_year = search.clock.year + _MOST_YEARS
-        while search.clock.year <= last_year:
-            try:
-                search.months()
-                search.days()
-                search.hours()
-                search.minutes()
-                search.seconds()
-            except _TurnedOver:
-                continue
-            except _GoesRound:
-                return None
-            return search.at
+        self._at = 0
+        self._add(second + 1)
+        self._is_moved, self._moves_left = False, _MOST_MOVES
+        last_year = self._clock.year + _MOST_YEARS
+        units = (self._months, self._days, self._hours, self._minutes, self._seconds)
+        with contextlib.suppress(_GoesRound):
+            while self._clock.year <= last_year:
+                if all(matches() for matches in units):
+                    return self._at
         return None
 
-
-class _ClockSearch:
-    """A wall clock that moves forward until every field matches, as in robfig/cron."""
-
-    def __init__(self, fields: syntax.CronFields, zone: timezones.Zone, second: int) -> None:
-        self._fields = fields
-        self._zone = zone
-        self._is_moved = False
-        self._moves_left = _MOST_MOVES
-        self.at = second
-        self.clock = self._clock_at(second)
-
-    def months(self) -> None:
-        while not self._fields.day_rule.months >> self.clock.month & 1:
+    def _months(self) -> bool:
+        while not self._fields.day_rule.months >> self._clock.month & 1:
             if self._moves():
-                self._set(self.clock.replace(day=1, hour=0, minute=0, second=0))
+                self._set(self._clock.replace(day=1, hour=0, minute=0, second=0))
             # the same day and time a month later; a day past its end falls into the next month
-            year, month = divmod(self.clock.year * 12 + self.clock.month, 12)
-            first = self.clock.replace(year=year, month=month + 1, day=1)
-            self._set(first + dt.timedelta(days=self.clock.day - 1))
-            if self.clock.month == 1:
-                raise _TurnedOver
+            year, month = divmod(self._clock.year * 12 + self._clock.month, 12)
+            first = self._clock.replace(year=year, month=month + 1, day=1)
+            self._set(first + dt.timedelta(days=self._clock.day - 1))
+            if self._clock.month == 1:
+                return False
+        return True
 
-    def days(self) -> None:
+    def _days(self) -> bool:
         while not self._day_matches():
             if self._moves():
-                self._set(self.clock.replace(hour=0, minute=0, second=0))
-            self._set(self.clock + dt.timedelta(days=1))
-            if self.clock.hour:  # there was no midnight
-                late = self.clock.hour > 12
-                self._add(_HOUR * (24 - self.clock.hour if late else -self.clock.hour))
-            if self.clock.day == 1:
-                raise _TurnedOver
+                self._set(self._clock.replace(hour=0, minute=0, second=0))
+            self._set(self._clock + dt.timedelta(days=1))
+            if self._clock.hour:  # there was no midnight
+                late = self._clock.hour > 12
+                self._add(_HOUR * (24 - self._clock.hour if late else -self._clock.hour))
+            if self._clock.day == 1:
+                return False
+        return True
 
-    def hours(self) -> None:
-        while not self._fields.hours >> self.clock.hour & 1:
+    def _hours(self) -> bool:
+        while not self._fields.hours >> self._clock.hour & 1:
             if self._moves():
-                self._set(self.clock.replace(minute=0, second=0))
+                self._set(self._clock.replace(minute=0, second=0))
             self._add(_HOUR)
-            if self.clock.hour == 0:
-                raise _TurnedOver
+            if self._clock.hour == 0:
+                return False
+        return True
 
-    def minutes(self) -> None:
-        while not self._fields.minutes >> self.clock.minute & 1:
+    def _minutes(self) -> bool:
+        while not self._fields.minutes >> self._clock.minute & 1:
             if self._moves():
-                self._add(-(self.at % _MINUTE))
+                self._add(-(self._at % _MINUTE))
             # to the next minute that matches or the full hour; 1 if the clock changes before
-            later = self._fields.minutes >> self.clock.minute + 1
-            left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
-            if self._period(self.at + left * _MINUTE) != self._period(self.at):
+            later = self._fields.minutes >> self._clock.minute + 1
+            left = (later & -later).bit_length() or _HOUR // _MINUTE - self._clock.minute
+            if self._period(self._at + left * _MINUTE) != self._period(self._at):
                 left = 1
             self._add(_MINUTE * left)
-            if self.clock.minute == 0:
-                raise _TurnedOver
+            if self._clock.minute == 0:
+                return False
+        return True
 
-    def seconds(self) -> None:
-        if self.clock.second:
+    def _seconds(self) -> bool:
+        if self._clock.second:
             self._moves()
-            self._add(_MINUTE - self.clock.second)
-            raise _TurnedOver
+            self._add(_MINUTE - self._clock.second)
+            return False
+        return True
 
     def _moves(self) -> bool:
         """Count a move; return whether it is the first, which sets the smaller units to zero."""
@@ -356,7 +347,7 @@ class _ClockSearch:
         return is_first
 
     def _day_matches(self) -> bool:
-        rule, clock = self._fields.day_rule, self.clock
+        rule, clock = self._fields.day_rule, self._clock
         by_day = bool(rule.day.mask >> clock.day & 1)
         by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
         if rule.day.starred or rule.weekday.starred:
@@ -364,8 +355,9 @@ class _ClockSearch:
         return by_day or by_weekday
 
     def _add(self, seconds: int) -> None:
-        self.at += seconds
-        self.clock = self._clock_at(self.at)
+        self._at += seconds
+        offset = self._zone.offsets[self._period(self._at)]
+        self._clock = _EPOCH + dt.timedelta(seconds=self._at + offset)
 
     def _set(self, clock: dt.datetime) -> None:
         """Set the instant that Go chooses for a wall-clock time, even one that does not exist."""
@@ -375,12 +367,8 @@ class _ClockSearch:
         begins, ends = self._zone.starts[period], (*self._zone.starts, 1 << 62)[period + 1]
         if offset and not begins <= local - offset < ends:
             offset = self._zone.offsets[self._period(local - offset)]
-        self.at = local - offset
-        self.clock = self._clock_at(self.at)
-
-    def _clock_at(self, second: int) -> dt.datetime:
-        offset = self._zone.offsets[self._period(second)]
-        return _EPOCH + dt.timedelta(seconds=second + offset)
+        self._at = 0
+        self._add(local - offset)
 
     def _period(self, second: int) -> int:
         return bisect_right(self._zone.starts, second) - 1
