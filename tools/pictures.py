@@ -49,7 +49,7 @@ def live_view(watcher: Watcher) -> None:
     watcher.look()
     now = dt.datetime.now(dt.UTC)
     screen = view.screen(
-        watcher.schedules, [*watcher.jobs, *watcher.webhooks], watcher.notices,
+        watcher.schedules, watcher.lines(), watcher.notices,
         now=now, size=(COLUMNS, LINES), end="leaves everything running",
     )  # fmt: skip
     console = Console(record=True, width=COLUMNS, height=LINES, file=io.StringIO())

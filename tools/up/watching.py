@@ -13,13 +13,13 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
 
 from duepoint.cli.local import presenting, view
-from duepoint.cli.local.view import ArrivalRow, ScheduleRow
+from duepoint.cli.local.view import ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
@@ -28,12 +28,24 @@ from tools.up.applications import Workplace
 
 SCHEDULES = "/apis/duepoint.dev/v1alpha1/schedules"
 JOBS = "/apis/batch/v1/jobs?labelSelector=duepoint.dev/schedule"
-TICK_SECONDS = 0.5
 FIRST_SECONDS = 180.0
 LOG_LINES = 8
-MOST_TROUBLED = 3
 #: Arrivals that are kept.
 MOST_WEBHOOKS = 200
+
+
+class Arrival(NamedTuple):
+    """A Job or a webhook; ``at`` is when it was created or has arrived."""
+
+    at: dt.datetime
+    kind: str
+    schedule: str
+    slot: dt.datetime | None
+    text: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.at:%H:%M:%S}  {self.kind:<8} {self.schedule}  {self.text}"
 
 
 class Watcher:
@@ -45,8 +57,8 @@ class Watcher:
         self._client = client
         self._offset = 0
         self.schedules: list[ScheduleRow] = []
-        self.jobs: list[ArrivalRow] = []
-        self.webhooks: collections.deque[ArrivalRow] = collections.deque(maxlen=MOST_WEBHOOKS)
+        self.jobs: list[Arrival] = []
+        self.webhooks: collections.deque[Arrival] = collections.deque(maxlen=MOST_WEBHOOKS)
         self.notices: list[str] = []
 
     def look(self) -> None:
@@ -61,7 +73,7 @@ class Watcher:
             self.jobs = [_job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
-        troubled = [one for one in self.schedules if one.message][:MOST_TROUBLED]
+        troubled = [one for one in self.schedules if one.message][:3]
         self.notices += [f"{one.namespace}/{one.name}: {one.message}" for one in troubled]
 
     def _read_webhooks(self) -> None:
@@ -74,6 +86,9 @@ class Watcher:
         self._offset += len(whole.encode())
         self.webhooks.extend(_webhook(json.loads(line)) for line in whole.splitlines())
 
+    def lines(self) -> list[str]:
+        return [one.line for one in sorted([*self.jobs, *self.webhooks], reverse=True)]
+
     def show(self, end: str) -> None:
         """Draw the live screen until q or Ctrl-C; ``end`` says what these do."""
         console = Console()
@@ -85,14 +100,14 @@ class Watcher:
                 self.look()
                 screen = view.screen(
                     self.schedules,
-                    [*self.jobs, *self.webhooks],
+                    self.lines(),
                     self.notices,
                     now=dt.datetime.now(dt.UTC),
                     size=(console.width, console.height),
                     end=end,
                 )
                 live.update(screen, refresh=True)
-                time.sleep(TICK_SECONDS)
+                time.sleep(presenting.TICK_SECONDS)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say a line for each arrival, until Ctrl-C."""
@@ -103,8 +118,8 @@ class Watcher:
                 key = (one.kind, one.schedule, one.slot or one.at)
                 if key not in said:
                     said.add(key)
-                    say(f"{one.at:%H:%M:%S}  {one.kind:<8} {one.schedule}  {one.text}")
-            time.sleep(TICK_SECONDS)
+                    say(one.line)
+            time.sleep(presenting.TICK_SECONDS)
 
     def wait_for_first(self, seconds: float = FIRST_SECONDS) -> str:
         """Return a sentence about the first Job and webhook; raise with reasons if none come."""
@@ -116,11 +131,11 @@ class Watcher:
                 return f"First Job: {min(self.jobs).text}. First webhook: {self.webhooks[0].text}."
             if applications.ended(self._record) or waited > seconds:
                 raise DevClusterError(self._reasons(waited))
-            time.sleep(TICK_SECONDS)
+            time.sleep(presenting.TICK_SECONDS)
 
     def _reasons(self, waited: float) -> str:
-        came = f"{len(self.jobs)} Jobs and {len(self.webhooks)} webhooks"
-        lines = [f"{came} after {waited:.0f} s; wanted is at least one of each", *self.notices]
+        came = f"{len(self.jobs)} Jobs and {len(self.webhooks)} webhooks after {waited:.0f} s"
+        lines = [f"{came}; wanted is at least one of each", *self.notices]
         lines += [
             f"Schedule {one.namespace}/{one.name}: {one.message or one.result}"
             for one in self.schedules
@@ -132,35 +147,23 @@ class Watcher:
         return "\n".join(lines)
 
 
-def _job(item: dict[str, Any]) -> ArrivalRow:
+def _job(item: dict[str, Any]) -> Arrival:
     """The row of a Job as the API server has it, which notes its creation in whole seconds."""
     metadata = item["metadata"]
     conditions = item.get("status", {}).get("conditions", [])
     ended = [each["type"] for each in conditions if each["status"] == "True"]
     outcome = next((each.lower() for each in ended if each in ("Complete", "Failed")), "running")
-    created = view.instant(metadata["creationTimestamp"])
-    assert created is not None
-    return ArrivalRow(
-        at=created,
-        kind="Job",
-        schedule=metadata["labels"]["duepoint.dev/schedule"],
-        slot=view.instant(metadata.get("annotations", {}).get("duepoint.dev/scheduled-time")),
-        text=f"{metadata['name']} {outcome}",
-    )
+    created = dt.datetime.fromisoformat(metadata["creationTimestamp"])
+    slot = view.instant(metadata.get("annotations", {}).get("duepoint.dev/scheduled-time"))
+    of = metadata["labels"]["duepoint.dev/schedule"]
+    return Arrival(created, "Job", of, slot, f"{metadata['name']} {outcome}")
 
 
-def _webhook(line: dict[str, Any]) -> ArrivalRow:
-    arrived = view.instant(line["arrived"])
-    assert arrived is not None
+def _webhook(line: dict[str, Any]) -> Arrival:
+    arrived = dt.datetime.fromisoformat(line["arrived"])
     attempt = f" attempt {line['attempt']}" if line.get("attempt", 0) > 1 else ""
-    return ArrivalRow(
-        at=arrived,
-        kind="webhook",
-        schedule=line["schedule"],
-        slot=view.instant(line["scheduled_time"]),
-        text=f"{line['path']}{attempt}",
-        is_exact=True,
-    )
+    slot = view.instant(line["scheduled_time"])
+    return Arrival(arrived, "webhook", line["schedule"], slot, f"{line['path']}{attempt}")
 
 
 def _lines(log: Path) -> list[str]:

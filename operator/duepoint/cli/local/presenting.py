@@ -8,6 +8,7 @@ whole terminal, so these errors are printed after it.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import datetime as dt
 import io
@@ -16,7 +17,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -68,25 +69,34 @@ def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **give
 
     Example: duepoint run -f examples --receive 8089
     """
+    lines: Lines = collections.deque(maxlen=_MOST_LINES)
+    reports_as: dict[str, Callable[[Record], None]] = {
+        "json": _write_json,
+        "text": _write_text,
+        "view": lambda record: lines.appendleft(reports.line_of(record)),
+    }
     files = options.named_files(paths, filenames)
-    running = RunSession(_WRITERS[form], files=files, **given)
-    raise click.exceptions.Exit(uvloop.run(_present(running, form)))
+    running = RunSession(reports_as[form], files=files, **given)
+    raise click.exceptions.Exit(uvloop.run(_present(running, form, lines)))
 
 
 TICK_SECONDS = 0.5
 _MOST_NOTICES = 6
+#: How many lines the view keeps; the newest ones fill the screen.
+_MOST_LINES = 200
+Lines = collections.deque[str]
 #: How many characters of the log to show after the view.
 _LAST_ERRORS = 4_000
 
 
-async def _present(session: RunSession, form: str) -> int:
+async def _present(session: RunSession, form: str, lines: Lines) -> int:
     """Run a session and show it; return the exit code."""
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_logging(form))
         if (port := session.receive_port) is not None:
             receiving = receiver.receiving(receiver.HOST, port, session.on_request)
             await stack.enter_async_context(receiving)
-        return await (_in_view(session) if form == "view" else session.run())
+        return await (_in_view(session, lines) if form == "view" else session.run())
 
 
 def _write_json(record: Record) -> None:
@@ -97,14 +107,6 @@ def _write_json(record: Record) -> None:
 def _write_text(record: Record) -> None:
     output.say(reports.line_of(record))
     sys.stdout.flush()
-
-
-#: What to do with each record, by the form of the output.
-_WRITERS: Mapping[str, Callable[[Record], None]] = {
-    "json": _write_json,
-    "text": _write_text,
-    "view": lambda _record: None,
-}
 
 
 @contextlib.contextmanager
@@ -118,7 +120,7 @@ def _logging(form: str) -> Iterator[None]:
         sys.stderr.write(kept.getvalue()[-_LAST_ERRORS:])
 
 
-async def _in_view(session: RunSession) -> int:
+async def _in_view(session: RunSession, lines: Lines) -> int:
     console = Console()
     running = asyncio.create_task(session.run())
     with (
@@ -135,7 +137,7 @@ async def _in_view(session: RunSession) -> int:
                 notices.append(taken)
             shown = view.screen(
                 session.schedules,
-                list(session.log.rows()),
+                tuple(lines),
                 notices,
                 now=dt.datetime.now(dt.UTC),
                 size=(console.width, console.height),

@@ -1,4 +1,4 @@
-"""Reports of ``duepoint run``: JSON records, lines for people, rows of the live view.
+"""Reports of ``duepoint run``: JSON records, and lines for people.
 
 A ``Record`` is one JSON object of ``-o json``; its keys are a public interface. Each kind of record
 has one line of text. ``RunLog`` turns events of runs into records and removes duplicates: the
@@ -9,23 +9,20 @@ end before its start.
 from __future__ import annotations
 
 import collections
-import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from duepoint.cli import output
-from duepoint.cli.local.view import ArrivalRow
 from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]
 #: Namespace and name of a Schedule.
 _Name = tuple[str, str]
 
-#: How many runs to keep, and how many of them the view may show.
+#: How many runs to keep.
 _KEPT_RUNS = 5_000
-_KEPT_ROWS = 200
 #: How many Schedules a summary names.
 _MOST_NAMED = 5
 
@@ -106,19 +103,6 @@ class RunLog:
         self.succeeded += event.state is RunState.SUCCEEDED
         return _record(event, self._kind_of(*schedule))
 
-    def rows(self) -> Iterator[ArrivalRow]:
-        """Yield the newest runs, for the view."""
-        for event in list(self._runs.values())[-_KEPT_ROWS:]:
-            kind = self._kind_of(event.namespace, event.name)
-            yield ArrivalRow(
-                at=_moment(event.begun_us),
-                kind=kind,
-                schedule=event.name,
-                slot=_moment(event.slot_us),
-                text=_outcome(_record(event, kind)),
-                is_exact=event.started_us > 0,
-            )
-
 
 def _continues(former: RunEvent, event: RunEvent) -> bool:
     """Whether an event is news about a run, after the former one, which may have ended it."""
@@ -175,13 +159,6 @@ def _run_line(record: Mapping[str, Any]) -> str:
     return f"{lead}  {', '.join(_details(record))}".rstrip()
 
 
-def _outcome(record: Mapping[str, Any]) -> str:
-    """Return the result for a row of the view, which says nothing about a plain success."""
-    state = record["state"]
-    words = [] if state == "Succeeded" and not record.get("job") else [state.lower()]
-    return ", ".join([*words, *_details(record)])
-
-
 def _details(record: Mapping[str, Any]) -> list[str]:
     """Return the details of a record besides the Schedule, the slot and the state."""
     is_trouble = record["state"] not in ("Succeeded", "Running")
@@ -220,7 +197,3 @@ _LINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "stopped": lambda it: f"stopped    {it['message']}",
 }
-
-
-def _moment(at_us: int) -> dt.datetime:
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=at_us)

@@ -1,4 +1,4 @@
-"""The live view: one screen of Schedules with next and last runs, then deliveries, newest first.
+"""The live view: one screen of Schedules with next and last runs, then what has happened.
 
 Pure: from values and a size it makes a renderable for rich. Narrow terminals lose columns, low ones
 lose rows, and the view says so. Only notices are wrapped, because the cause is at their end.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -35,24 +35,6 @@ class ScheduleRow:
     lateness: dt.timedelta | None
     started: int
     message: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ArrivalRow:
-    """A row of the view for one run of a Schedule.
-
-    Attributes:
-        at: when it started or arrived.
-        kind: ``Job``, ``webhook``, ``stream`` or ``kafka``.
-        is_exact: ``at`` has fractions of a second, so how late it is means something.
-    """
-
-    at: dt.datetime
-    kind: str
-    schedule: str
-    slot: dt.datetime | None
-    text: str
-    is_exact: bool = False
 
 
 def schedule(item: dict[str, Any]) -> ScheduleRow:
@@ -119,7 +101,7 @@ RESULT_STYLES = {
 
 def screen(
     schedules: Sequence[ScheduleRow],
-    deliveries: Sequence[ArrivalRow],
+    lines: Sequence[str],
     notices: Sequence[str],
     *,
     now: dt.datetime,
@@ -129,12 +111,13 @@ def screen(
     """Return the whole screen; ``size`` is its columns and rows, which it never exceeds.
 
     Args:
+        lines: what has happened, the newest first.
         end: what the keys that leave the view do.
     """
     width, height = size
     notes = _notes(notices, width, height // 3)
-    rows = height - len(notes) - 6  # a title, two headings, two blank lines and the last line
-    shown = min(len(schedules), max(1, rows - min(len(deliveries), rows // 3)))
+    rows = height - len(notes) - 5  # a title, a heading, two blank lines and the last line
+    shown = min(len(schedules), max(1, rows - min(len(lines), rows // 3)))
     left = max(0, rows - shown - (shown < len(schedules)))
     title = f"{now:%H:%M:%S} UTC".rjust(width - len("Duepoint"))
     more = Text(f"... and {len(schedules) - shown} more", style="dim")
@@ -143,46 +126,35 @@ def screen(
         _schedule_table(schedules[:shown], now, width),
         *[more] * (shown < len(schedules)),
         Text(),
-        _delivery_table(sorted(deliveries, reverse=True)[:left], width),
+        *(Text(output.one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:left]),
         Text(),
         *notes,
         Text(f"q or Ctrl-C {end}", style="dim", end="", no_wrap=True, overflow="ellipsis"),
     )
 
 
-#: The columns of both tables, each with the narrowest screen that shows it. Those that shrink give
-#: way to the others: times and results keep their width.
-_OF_SCHEDULES = {
+#: The columns, each with the narrowest screen that shows it. Those that shrink give way to the
+#: others: times and results keep their width.
+_COLUMNS = {
     "SCHEDULE": 0, "WHEN": _NARROW, "NEXT": 0, "LAST": _SLIM, "RESULT": 0, "LATE": _SLIM,
     "RUNS": _NARROW, "TARGET": WIDE,
 }  # fmt: skip
-_OF_DELIVERIES = {
-    "ARRIVED": 0, "WHAT": _SLIM, "SCHEDULE": 0, "SLOT": _SLIM, "LATE": 0, "": _SLIM,
-}  # fmt: skip
-_SHRINKING = ("SCHEDULE", "WHEN", "TARGET", "")
+_SHRINKING = ("SCHEDULE", "WHEN", "TARGET")
 _NUMBERS = ("LATE", "RUNS")
 
 
-def _table(columns: Mapping[str, int], width: int, rows: Iterable[Mapping[str, Text]]) -> Table:
+def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
     table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
-    shown = [name for name, narrowest in columns.items() if width >= narrowest]
+    shown = [name for name, narrowest in _COLUMNS.items() if width >= narrowest]
     for name in shown:
         table.add_column(
             Text(name, no_wrap=True, overflow="ellipsis"),
             justify="right" if name in _NUMBERS else "left",
             no_wrap=name not in _SHRINKING,
         )
-    for row in rows:
-        for name in shown:
-            row[name].no_wrap, row[name].overflow = True, "ellipsis"
-        table.add_row(*(row[name] for name in shown))
-    return table
-
-
-def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
     several = len({row.namespace for row in schedules}) > 1
-    rows = (
-        {
+    for row in schedules:
+        cells = {
             "SCHEDULE": Text(f"{row.namespace}/{row.name}" if several else row.name),
             "WHEN": Text(row.when[: 40 if width >= WIDE else 20]),
             "NEXT": Text(until(row.next, now)),
@@ -192,25 +164,10 @@ def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: i
             "RUNS": Text(str(row.started)),
             "TARGET": Text(output.one_line(row.message or row.target)),
         }
-        for row in schedules
-    )
-    return _table(_OF_SCHEDULES, width, rows)
-
-
-def _delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
-    def cells(row: ArrivalRow) -> dict[str, Text]:
-        exact = row.is_exact and row.slot is not None
-        fraction = f".{row.at.microsecond // 1000:03d}" if width >= WIDE and exact else ""
-        return {
-            "ARRIVED": Text(f"{row.at:%H:%M:%S}{fraction}"),
-            "WHAT": Text(row.kind),
-            "SCHEDULE": Text(row.schedule),
-            "SLOT": Text(f"{row.slot:%H:%M:%S}" if row.slot else ""),
-            "LATE": Text(milliseconds(row.at - row.slot) if exact and row.slot else ""),
-            "": Text(row.text),
-        }
-
-    return _table(_OF_DELIVERIES, width, map(cells, deliveries))
+        for name in shown:
+            cells[name].no_wrap, cells[name].overflow = True, "ellipsis"
+        table.add_row(*(cells[name] for name in shown))
+    return table
 
 
 def until(moment: dt.datetime | None, now: dt.datetime) -> str:
