@@ -1,8 +1,8 @@
 """``duepoint doctor``: checks whether an installation is in order, and says what to do if not.
 
 It reads everything from the API server with the rights of the user: the CRDs, the operator's Lease
-and its state of Redis, workers, lag and clocks, the user's own rights, the settings of the worker's
-Deployment, and the Schedules. A check whose objects the user may not read is ``unknown``, which
+and its state of Redis, workers, lag and clocks, the settings of the worker's Deployment, and the
+Schedules. A check whose objects the user may not read is ``unknown``, which
 does not count as a trouble. Exit code 1: something is wrong.
 """
 
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import click
-import msgspec
 
 from duepoint import __version__, errors, settings
 from duepoint.cli import cluster, instants, options, output
@@ -25,14 +24,6 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import port
 
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.duepoint.dev"
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-#: Rights of the user to check, as verb and resource.
-_OWN_RIGHTS = (
-    ("list", "schedules"),
-    ("patch", "schedules"),
-    ("create", "scheduleruns"),
-    ("run", "schedules"),
-)
 _LONG_LAG_SECONDS = 5.0
 _SKEW_SECONDS = 0.5
 _FULL = 0.9
@@ -97,7 +88,6 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
             await _crd(server, "scheduleruns"),
             await _crd(server, "schedulesets"),
             *_of_lease(found, lease),
-            await _rights(server, place),
             *await _deployment(server, namespace, name.replace("operator", "worker")),
             await _schedules(server, place),
         ]
@@ -119,34 +109,6 @@ async def _crd(server: ClusterSession, plural: str) -> Check:
     held = {one.get("type"): one.get("status") == "True" for one in conditions}
     is_wrong = not held.get("Established", True) or held.get("Terminating")
     return _judged(name, "is not served" if is_wrong else "installed", is_wrong, apply)
-
-
-async def _rights(server: ClusterSession, place: options.Place) -> Check:
-    where = "" if place.everywhere else server.namespace
-    named = where or "every namespace"
-    refused = [
-        f"{verb} {resource}"
-        for verb, resource in _OWN_RIGHTS
-        if not await _may(server, where, verb, resource)
-    ]
-    text = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
-    do = f"ask for the role edit in {named}"
-    return _judged("your rights", f"in {named}: {text}", refused, do, "warning")
-
-
-async def _may(server: ClusterSession, namespace: str, verb: str, resource: str) -> bool:
-    """Whether the user has a right in a namespace; an empty one means all namespaces."""
-    wanted = {"namespace": namespace, "verb": verb, "group": "duepoint.dev", "resource": resource}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": wanted},
-    }
-    try:
-        answer = await server.api.request("POST", _REVIEWS, body)
-    except kube_errors.ApiError:
-        return False
-    return bool((msgspec.json.decode(answer).get("status") or {}).get("allowed"))
 
 
 # -- the installation ----------------------------------------------------------------------------
@@ -240,16 +202,6 @@ async def _schedules(server: ClusterSession, place: options.Place) -> Check:
         listed = await cluster.listed_schedules(server, place, None)
     except errors.DuepointError as refused:
         return Check("schedules", "unknown", str(refused))
-    if not (listed or place.everywhere):
-        with contextlib.suppress(kube_errors.Forbidden):
-            try:
-                await cluster.get(
-                    server, port.path("/api/v1", None, "namespaces", server.namespace)
-                )
-            except kube_errors.NotFound:
-                text = f"there is no namespace {server.namespace}"
-                do = "write another -n; kubectl get namespaces shows those there are"
-                return Check("schedules", "failed", text, do)
     found, now_us = [facts.of_object(one) for one in listed], instants.now_us()
     troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
     where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"

@@ -25,8 +25,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word, words = args[0], self.list_commands(ctx)
         if not word.startswith("-") and word not in words:
-            near = MEANT.get(word) if ctx.parent is None else ""
-            near = near or nearest(word, words)
+            near = nearest(word, words)
             hint = f'did you mean "{near}"?' if near else f"write one of {', '.join(words)}"
             raise click.UsageError(f"there is no command {errors.quoted(word)}; {hint}")
         return super().resolve_command(ctx, args)
@@ -46,25 +45,6 @@ class CommandGroup(click.Group):
 
 # -- mistakes --------------------------------------------------------------------------------------
 
-
-#: Words of kubectl and other schedulers, and the command to use here.
-MEANT = {
-    "get": "list",
-    "ls": "list",
-    "status": "describe",
-    "history": "describe",
-    "events": "why",
-    "pause": "suspend",
-    "disable": "suspend",
-    "stop": "suspend",
-    "unpause": "resume",
-    "enable": "resume",
-    "start": "trigger",
-    "create": "trigger",
-    "replay": "dlq replay",
-    "lint": "validate",
-    "help": "--help",
-}
 
 #: At least this many letters may be the beginning of a word, such as timeout of timeoutSeconds.
 _SHORTEST_BEGINNING = 5

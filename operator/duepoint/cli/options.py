@@ -203,22 +203,10 @@ def _files_if_any(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tupl
     return tuple(found)
 
 
-def files_below(folder: str, most_entries: int | None = None) -> Iterator[str]:
-    """Yield the manifests in a folder and its subfolders, by name, without hidden ones.
-
-    Raises:
-        errors.InvalidSetting: there are more than ``most_entries`` files and folders.
-    """
-    entries = 0
+def files_below(folder: str) -> Iterator[str]:
+    """Yield the manifests in a folder and its subfolders, by name, without hidden ones."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
-        entries += len(folders) + len(names)
-        if most_entries is not None and entries > most_entries:
-            raise errors.InvalidSetting(
-                "FILE",
-                f"{errors.quoted(folder)} has more than {most_entries} files; write the folder "
-                "of your Schedules",
-            )
         for name in sorted(names):
             if name.endswith(MANIFESTS) and not name.startswith("."):
                 yield f"{place.rstrip('/')}/{name}"

@@ -12,17 +12,15 @@ from __future__ import annotations
 import base64
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from duepoint import errors
-from duepoint.cli import options
+from duepoint.cli import instants, options
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 
-#: The most files and folders, because they are checked several times a second.
-MOST_ENTRIES = 5_000
 #: Other kinds that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")
 #: Fields of metadata that the API server sets, in case a manifest was exported from a cluster.
@@ -65,16 +63,14 @@ class ManifestFiles:
         names: files, folders (with their subfolders), or ``-`` and pipes, which can be read only
             once.
         namespace: the namespace of objects without one.
-        now_us: the creation time of the objects, on which slots may depend.
 
     Attributes:
         contents: the objects of each file as it is now.
     """
 
-    def __init__(self, names: Iterable[str], *, namespace: str, now_us: Callable[[], int]) -> None:
+    def __init__(self, names: Iterable[str], *, namespace: str) -> None:
         self._names = tuple(names)
         self._namespace = namespace
-        self._now_us = now_us
         self._seen: dict[str, _Signature] = {}
         self._read: dict[str, _Signature] = {}
         self.contents: dict[str, list[LocalObject]] = {}
@@ -106,7 +102,7 @@ class ManifestFiles:
 
     def _walked(self) -> Iterator[tuple[str, _Signature]]:
         for name in self._names:
-            below = options.files_below(name, MOST_ENTRIES) if Path(name).is_dir() else [name]
+            below = options.files_below(name) if Path(name).is_dir() else [name]
             for file in below:
                 try:
                     found = os.stat(file)  # noqa: PTH116 - thousands of them, several times a second
@@ -119,7 +115,7 @@ class ManifestFiles:
         return [self._judged(manifest) for manifest in manifests.read(file)]
 
     def _judged(self, manifest: Manifest) -> LocalObject:
-        checked = checks.check(manifest, namespace=self._namespace, created_us=self._now_us())
+        checked = checks.check(manifest, namespace=self._namespace, created_us=instants.now_us())
         kind = manifest.kind
         if checked is not None:
             problems = list(checked.problems)

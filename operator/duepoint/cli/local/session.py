@@ -88,9 +88,7 @@ class RunSession:
             if executes
             else "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
         )
-        self._files = manifestfiles.ManifestFiles(
-            files, namespace=namespace, now_us=instants.now_us
-        )
+        self._files = manifestfiles.ManifestFiles(files, namespace=namespace)
         #: Each object as it was last written.
         self._applied: dict[ObjectName, LocalObject] = {}
         #: Objects that stay as they were, because their file is wrong now.

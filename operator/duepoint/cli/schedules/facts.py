@@ -20,7 +20,6 @@ from duepoint.controller.status import published, texts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
-from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
 from duepoint.schedules.diagnosis import Shown
@@ -65,11 +64,9 @@ class ScheduleFacts:
     """All facts about a Schedule.
 
     Attributes:
-        observed: newest generation that an operator has processed; -1 = none.
         spec: None if this version cannot read it; ``invalid`` then says why.
         conditions: by type; those that are not True, Ready besides, are left out.
         recent: newest first.
-        last_us: slot of the newest started run.
         written: who last wrote each field of the spec, and when.
         jobs: None if they may not be read.
         lease: None if it may not be read, or if the status does not name it.
@@ -79,17 +76,12 @@ class ScheduleFacts:
     name: str
     uid: str
     generation: int
-    observed: int
     created_us: int
     spec: ScheduleSpec | None
     invalid: str
     conditions: Mapping[str, Shown]
     recent: tuple[PastSlot, ...]
-    settled: Watermark
-    last_us: int
-    next_us: int
-    target: str
-    managed_by: str
+    status: published.Status
     written: Mapping[str, tuple[str, int]]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
@@ -114,6 +106,15 @@ class ScheduleFacts:
         return slots.for_rule(rule, identity=self.identity, created_us=self.created_us)
 
     @property
+    def is_current(self) -> bool:
+        """Whether an operator has processed the newest edit."""
+        return self.status.observed_generation >= self.generation
+
+    @property
+    def next_us(self) -> int:
+        return texts.instant_us(self.status.next_schedule_time)
+
+    @property
     def edited_us(self) -> int:
         """When a field of the spec was last written."""
         return max((at_us for _, at_us in self.written.values()), default=0)
@@ -135,41 +136,35 @@ class ScheduleFacts:
         """Return the diagnosis of the Schedule."""
         return diagnosis.of(
             self.conditions.values(),
-            is_current=self.observed >= self.generation,
+            is_current=self.is_current,
             is_suspended=self.is_suspended(now_us),
         )
 
 
 def of_object(found: Object) -> ScheduleFacts:
     """Return the facts in a Schedule object from the API server."""
-    metadata, status = found["metadata"], found.get("status") or {}
-    shown = published.read(msgspec.json.encode(status))
+    metadata = found["metadata"]
+    shown = published.read(msgspec.json.encode(found.get("status") or {}))
     spec, invalid = None, ""
     try:
         spec = schedules.spec_of(schedules.item_of(found))
     except errors.InvalidSpec as refused:
         invalid = str(refused)
-    conditions = msgspec.convert(status.get("conditions") or [], list[Shown])
     return ScheduleFacts(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata["generation"],
-        observed=shown.observed_generation,
         created_us=texts.instant_us(metadata.get("creationTimestamp")),
         spec=spec,
         invalid=invalid,
         conditions={
             one.type: one
-            for one in conditions
+            for one in shown.conditions
             if one.status == "True" or one.type == ConditionType.READY
         },
         recent=tuple(texts.slot_of(row) for row in shown.recent_runs),
-        settled=shown.watermark,
-        last_us=texts.instant_us(shown.last_schedule_time),
-        next_us=texts.instant_us(shown.next_schedule_time),
-        target=shown.target,
-        managed_by=shown.managed_by,
+        status=shown,
         written={
             field.removeprefix("f:"): (one.get("manager", ""), texts.instant_us(one.get("time")))
             for one in sorted(
@@ -187,7 +182,7 @@ async def gathered(place: options.Place, name: str) -> ScheduleFacts:
     """Read all facts about a Schedule that the user may read."""
     async with clusters.session(place) as server:
         known = of_object(await clusters.schedule(server, name))
-        named = known.managed_by
+        named = known.status.managed_by
         return dataclasses.replace(
             known,
             jobs=await _jobs(server, known),

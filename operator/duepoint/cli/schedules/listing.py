@@ -81,7 +81,7 @@ def _row(known: ScheduleFacts) -> output.Row:
         "health": found.health.value,
         "reason": about.reason,
         "message": about.message,
-        "target": known.target,
+        "target": known.status.target,
         "created": output.time(known.created_us or None),
     }
 
@@ -130,7 +130,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     cells = {
         "schedule": known.identity,
         "when": f"{', '.join(timing)} ({known.zone})",
-        "target": known.target,
+        "target": known.status.target,
         "health": known.diagnosis(now_us).health.value,
     }
     output.show_row({}, "table", {key: cell for key, cell in cells.items() if cell})

@@ -103,7 +103,7 @@ async def _triggered(
 
     None if a Job is newer, the Schedule makes none, or the user may not list ScheduleRuns.
     """
-    if known.target and not known.target.startswith("Job"):
+    if known.status.target and not known.status.target.startswith("Job"):
         return None
     path = schedules.collection(server.namespace, plural=schedules.RUN_PLURAL)
     try:
@@ -156,10 +156,10 @@ def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # no
 
 
 def _without_job(known: ScheduleFacts, at: str | None) -> str:
-    if known.target and not known.target.startswith("Job"):
+    if known.status.target and not known.status.target.startswith("Job"):
         return (
-            f"{known.identity} runs no Pods ({known.target}); duepoint describe {known.name} -n"
-            f" {known.namespace} shows how its deliveries ended"
+            f"{known.identity} runs no Pods ({known.status.target}); duepoint describe {known.name}"
+            f" -n {known.namespace} shows how its deliveries ended"
         )
     which = "no run" if at is None else f"no run with the slot {errors.quoted(at)}"
     return (

@@ -138,7 +138,7 @@ def now(facts: ScheduleFacts, now_us: int) -> tuple[Finding, ...]:
 
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield what keeps the Schedule from having slots at all."""
-    if facts.observed < facts.generation:
+    if not facts.is_current:
         yield from _unobserved(facts, now_us)
         return
     found = facts.diagnosis(now_us)
@@ -184,7 +184,7 @@ def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
 
 def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield that no operator has processed the newest edit."""
-    what = "it" if facts.observed < 0 else f"generation {facts.generation} of it"
+    what = "it" if facts.status.observed_generation < 0 else f"generation {facts.generation} of it"
     yield from _installation(facts, now_us)
     text = f"no operator has looked at {what} yet"
     yield Finding(diagnosis.NOT_OBSERVED, text, max(facts.created_us, facts.edited_us))
@@ -243,9 +243,10 @@ def _streak_us(facts: ScheduleFacts, reason: str) -> int:
     streak = list(itertools.takewhile(lambda slot: slot.why == reason, facts.recent))
     if len(streak) < history.MOST:
         return streak[-1].since_us or streak[-1].slot_us
-    if facts.timeline is None or not facts.last_us or any(slot.started_us for slot in streak):
+    last_us = texts.instant_us(facts.status.last_schedule_time)
+    if facts.timeline is None or not last_us or any(slot.started_us for slot in streak):
         return 0
-    first = facts.timeline.next_after(facts.last_us)
+    first = facts.timeline.next_after(last_us)
     return 0 if first is None else first.slot_us
 
 
@@ -254,7 +255,7 @@ def _streak_us(facts: ScheduleFacts, reason: str) -> int:
 
 def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     """Return slots that were due but are not in the status, newest first."""
-    timeline, through_us = facts.timeline, facts.settled.through_us
+    timeline, through_us = facts.timeline, facts.status.watermark.through_us
     # After a Schedule is completed, later times of its expression are not slots.
     if (
         timeline is None
@@ -327,13 +328,13 @@ def of_slot(  # noqa: PLR0911 - a case each
     suspended = _suspension(facts, now_us)
     if suspended is not None and suspended.since_us <= at_us:
         return (suspended,)
-    if facts.observed < facts.generation or ConditionType.STALLED in facts.conditions:
+    if not facts.is_current or ConditionType.STALLED in facts.conditions:
         return tuple(_stopped(facts, now_us))
-    if facts.settled.is_open(at_us):
+    if facts.status.watermark.is_open(at_us):
         put_off = Finding(diagnosis.NOT_CLAIMED, "it was put off, and is tried again")
         found = diagnosis.troubles(facts.conditions.values())
         return tuple(map(_of_condition, found)) or (put_off,)
-    if at_us <= facts.settled.through_us:
+    if at_us <= facts.status.watermark.through_us:
         return (_of_records(facts, at_us),)
     if at_us in _unclaimed_us(facts, now_us):
         return tuple(_unclaimed(facts, (at_us,), now_us))
