@@ -15,7 +15,7 @@ from tools import fieldsdoc
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
 _HEADING = "## Operations\n"
 #: Schema of a member -> the request or answer that uses it.
-_MEMBERS = {"MemberFields": "PUT", "OneOff": "POST", "MemberRow": "row", "MemberView": "answer"}
+_MEMBERS = {"WrittenFields": "request", "MemberView": "answer"}
 
 
 def page() -> str:

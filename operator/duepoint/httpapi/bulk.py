@@ -23,6 +23,7 @@ from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, members, problems, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.model import checks
 from duepoint.model.answers import RowView
 from duepoint.model.member import MemberId, Tag
 from duepoint.model.vocabulary import Fields
@@ -56,12 +57,7 @@ class RemovalRow(Fields, forbid_unknown_fields=True):
     if_match: Annotated[Tag | None, "Only where the member has this etag."] = None
 
 
-class _Named(msgspec.Struct):
-    id: str = ""
-
-
 _removal_decoder = msgspec.json.Decoder(RemovalRow)
-_named_decoder = msgspec.json.Decoder(_Named)
 
 
 async def upsert(call: Call) -> None:
@@ -198,22 +194,12 @@ async def read(reader: memberjson.RowReader | None, lines: list[bytes], now_us: 
 def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
     try:
         row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
-        calls.check_id(row.id)
     except OperationProblem as problem:
-        return memberjson.RowError(problem.code, problem.field, problem.detail, _named(line))
-    if row.if_match is not None and not memberjson.is_tag(row.if_match):
-        return memberjson.RowError("InvalidField", "ifMatch", "is no tag", row.id)
+        return memberjson.RowError(problem.code, problem.field, problem.detail)
+    for path, message in checks.problems(row, ""):
+        return memberjson.RowError("InvalidField", path.lstrip("."), message)
     condition = None if row.if_match is None else values.IfMatch(row.if_match)
     return values.MemberRemoval(id=row.id, condition=condition)
-
-
-def _named(line: bytes) -> str:
-    """Return the id in a refused row; empty if it has no valid one."""
-    try:
-        id_ = _named_decoder.decode(line).id
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return ""
-    return id_ if memberjson.is_id(id_) else ""
 
 
 # -- one batch -------------------------------------------------------------------------------------

@@ -27,33 +27,7 @@ def _number(usual: int, most: int) -> Json:
     return {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
 
 
-_WRITTEN: Final[Json] = schemas.plain_of(member.WrittenFields)["properties"]
 _ID: Final[Json] = schemas.plain_of(member.MemberRowFields)["properties"]["id"]
-
-
-def _member(*without: str, required: tuple[str, ...] = ()) -> Json:
-    """Return the schema of a member in a body: its writable fields, without these."""
-    fields = {name: field for name, field in _WRITTEN.items() if name not in without}
-    return object_of(fields | ({"id": _ID} if required else {}), *required, closed=True)
-
-
-#: The forms of a member in bodies, by name.
-_MEMBERS: Final[Json] = {
-    "MemberFields": about(
-        _member("ifMatch", "ifNoneMatch"), "Exactly one of schedule, at and delay."
-    ),
-    "OneOff": about(
-        _member("id", "schedule", "ifMatch", "ifNoneMatch"), "Exactly one of at and delay."
-    ),
-    "MemberPatch": about(
-        {"type": "object"},
-        "A merge patch of MemberFields: null removes a field, so that the set's default counts.",
-    ),
-    "MemberRow": about(
-        _member("delay", required=("id",)),
-        "Exactly one of schedule and at; a delay would count from each attempt anew.",
-    ),
-}
 
 
 def _components(listed: Iterable[Operation]) -> Json:
@@ -62,7 +36,7 @@ def _components(listed: Iterable[Operation]) -> Json:
     kinds = [each[0] if isinstance(each, list) else each for each in bodies]
     found = {each.__name__: schemas.plain_of(each) for each in kinds if isinstance(each, type)}
     found["Problem"]["properties"]["code"]["enum"] = list(problems.KINDS)
-    return {**_MEMBERS, **found}
+    return found
 
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
@@ -149,14 +123,13 @@ def _rights(operation: Operation) -> str:
     return f"Needs {verbs} on `schedulesets/schedules` (group duepoint.dev) of the set."
 
 
-def _content(body: type[Fields] | list[type[Fields]] | str) -> Json:
+def _content(body: type[Fields] | list[type[Fields]]) -> Json:
     if isinstance(body, list):
         items = {"type": "array", "items": _content(body[0])["schema"]}
         next_ = about(TEXT, "the cursor of the next page; empty at the end")
         page = object_of({"items": items, "next": next_}, "items", "next")
         return {"schema": about(page, "It may be short, even empty, while there is more to come.")}
-    name = body if isinstance(body, str) else body.__name__
-    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    return {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
 
 
 def _path_parameters(operation: Operation) -> list[Json]:

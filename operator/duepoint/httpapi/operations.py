@@ -21,6 +21,7 @@ from duepoint.model.answers import (
     Times,
     Triggered,
 )
+from duepoint.model.member import WrittenFields
 from duepoint.model.vocabulary import Fields
 from duepoint.net.requests import HttpResponse
 
@@ -43,7 +44,7 @@ class Operation(NamedTuple):
             with If-Match, both without. Empty: the API server decides by the caller's own token.
         parameters: names of the query parameters.
         limit: default and largest page size, if ``limit`` is one of the parameters.
-        body: the request's body: its fields, or the name of a form of a member in ``openapi``.
+        body: the fields of the request's body, or of a row.
         answers: the body of each success, by status; a list = a page of such; None = no body.
         headers: those of ``DECIDING`` that it supports.
         rights: what it needs, in words, if that is not a verb on the members of a set.
@@ -56,7 +57,7 @@ class Operation(NamedTuple):
     needs: tuple[str, ...]
     summary: str
     parameters: tuple[str, ...] = ()
-    body: type[Fields] | str | None = None
+    body: type[Fields] | None = None
     answers: Mapping[int, type[Fields] | list[type[Fields]] | None] = {}
     headers: tuple[str, ...] = ()
     limit: tuple[int, int] = (100, 1_000)
@@ -117,7 +118,7 @@ OPERATIONS: Final = (
     Operation(
         "createOneOff", "POST", "/schedules", members.create, ("create",),
         "A new member that fires once, under an id that the API chooses (a ULID)",
-        body="OneOff", answers={201: MemberView}, headers=(_KEY, _SAFETY),
+        body=WrittenFields, answers={201: MemberView}, headers=(_KEY, _SAFETY),
     ),
     Operation(
         "getMember", "GET", "/schedules/{id}", members.get, ("get",),
@@ -125,12 +126,12 @@ OPERATIONS: Final = (
     ),
     Operation(
         "putMember", "PUT", "/schedules/{id}", members.put, ("create", "update"),
-        "Create a member, or replace it whole", body="MemberFields",
+        "Create a member, or replace it whole", body=WrittenFields,
         answers={200: MemberView, 201: MemberView}, headers=DECIDING,
     ),
     Operation(
         "patchMember", "PATCH", "/schedules/{id}", members.patch, ("patch",),
-        "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
+        "Change fields of a member by a JSON merge patch (RFC 7396)", body=WrittenFields,
         answers={200: MemberView}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
@@ -149,7 +150,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "bulkUpsert", "POST", "/schedules:bulkUpsert", bulk.upsert, ("create", "update"),
-        "Create or replace up to 100,000 members", body="MemberRow",
+        "Create or replace up to 100,000 members", body=WrittenFields,
         answers={200: RowView}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(

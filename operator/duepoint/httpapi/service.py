@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ssl
 from pathlib import Path
 
@@ -116,7 +115,6 @@ class ServerCertificate:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
         try:
-            self._known = self._digest()
             self.context.load_cert_chain(cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:
             name = settings.variable("tls_cert_file")
@@ -124,27 +122,16 @@ class ServerCertificate:
             raise errors.InvalidSetting(name, message) from error
 
     async def watch(self) -> None:
-        """Reload changed files until cancelled."""
+        """Reload the files until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self.reload()
 
-    def reload(self) -> bool:
-        """Load the pair if it has changed; return whether it did."""
+    def reload(self) -> None:
+        """Load the pair again, unless it does not match."""
         try:
-            digest = self._digest()
-            if digest == self._known:
-                return False
             # Try it in a separate context first: a mismatched pair must not be loaded by half.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert_file, self._key_file)
-            self.context.load_cert_chain(self._cert_file, self._key_file)
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
+                context.load_cert_chain(self._cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:
             telemetry.logger.warning("new certificate not taken", error=str(error)[:200])
-            return False
-        self._known = digest
-        telemetry.logger.info("certificate taken", file=str(self._cert_file))
-        return True
-
-    def _digest(self) -> bytes:
-        data = self._cert_file.read_bytes() + b"\0" + self._key_file.read_bytes()
-        return hashlib.sha256(data).digest()

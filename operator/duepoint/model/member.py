@@ -137,10 +137,14 @@ class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=
         "An expression, as in spec.schedule of a Schedule.",
     ] = None
     at: Annotated[dt.datetime | None, "Once, at this instant."] = None
-    delay: Annotated[str | None, "Once, so long after the request, such as 90s or 1h30m."] = None
+    delay: Annotated[
+        str | None, "Once, so long after the request, such as 90s or 1h30m; not in a row."
+    ] = None
     dst: StrictDstFields | None = None
-    if_match: Annotated[Tag | None, "Only where the member has this etag."] = None
-    if_none_match: Annotated[str | None, choices("*"), "Only where there is no such member."] = None
+    if_match: Annotated[Tag | None, "Of a row: only where the member has this etag."] = None
+    if_none_match: Annotated[
+        str | None, choices("*"), "Of a row: only where there is no such member."
+    ] = None
     etag: _Ignored = msgspec.Raw()
     uid: _Ignored = msgspec.Raw()
     state: _Ignored = msgspec.Raw()

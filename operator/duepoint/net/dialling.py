@@ -34,8 +34,6 @@ from duepoint.net import addresses, egressrules, httpclient, lookups, ownservers
 
 #: Delay before the next address is tried in parallel (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
-#: Most denied addresses to remember as logged, so that a frequent Schedule logs only one line.
-_MOST_LOGGED = 1_000
 
 _logger = structlog.get_logger()
 
@@ -68,7 +66,6 @@ class Dialler:
         self._policy = policy
         self._lookups = lookups.Lookups(ask)
         self._own = ownservers.OwnServers(own, ask)
-        self._logged: set[tuple[str, str, str]] = set()
 
     async def open(self, endpoint: httpclient.Endpoint) -> httpclient.Connection:
         """Return an HTTP connection; raises ssl.SSLError, and as ``connect``."""
@@ -148,20 +145,10 @@ class Dialler:
         if judged is None:
             return
         if endpoint is not None:
-            self._log_once(endpoint, judged.detail)
+            # The details, which the Schedule's author must not read; a metric counts denials.
+            namespace, host = endpoint.namespace, endpoint.host
+            _logger.warning("address denied", namespace=namespace, host=host, detail=judged.detail)
         raise Blocked(judged.reason)
-
-    def _log_once(self, endpoint: httpclient.Endpoint, detail: str) -> None:
-        """Log the details, which the Schedule's author must not read; a metric counts denials."""
-        seen = (endpoint.namespace, endpoint.host, detail)
-        if seen in self._logged:
-            return
-        if len(self._logged) >= _MOST_LOGGED:
-            self._logged.clear()
-        self._logged.add(seen)
-        _logger.warning(
-            "address denied", namespace=endpoint.namespace, host=endpoint.host, detail=detail
-        )
 
 
 @functools.cache

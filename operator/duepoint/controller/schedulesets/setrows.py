@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Rows
 from duepoint.controller.term import TermContext
@@ -49,9 +51,9 @@ class ReadRows:
     kept: set[str] = field(default_factory=set)
 
 
-def of_inline(rows: setspec.InlineRows) -> Iterator[tuple[str, bytes]]:
+def of_inline(rows: Iterable[msgspec.Raw]) -> Iterator[tuple[str, bytes]]:
     """Yield the place and the text of each row of the object."""
-    for index, row in enumerate(rows.rows):
+    for index, row in enumerate(rows):
         yield f"spec.rows.inline[{index}]", bytes(row)
 
 
@@ -129,14 +131,15 @@ class SetRows:
         """
         spec, record = state.spec, state.record
         assert spec is not None and record is not None  # noqa: S101, PT018 - it was applied
-        rows = spec.rows
-        if isinstance(rows, setspec.InlineRows) and (raw is None or state.follows_rows):
+        named = None if spec.rows is None else spec.rows.config_map_ref
+        if named is None and (raw is None or state.follows_rows):
             state.is_unread = state.is_unread or not state.follows_rows
             return state.follows_rows
         try:
-            if isinstance(rows, setspec.ConfigMapRows):
-                texts = tuple(of_data(await self._data(spec.namespace, rows), rows.key))
-                source = f"ConfigMap {rows.name}" + (f", key {rows.key}" if rows.key else "")
+            if named is not None:
+                key = named.key or ""
+                texts = tuple(of_data(await self._data(spec.namespace, named), key))
+                source = f"ConfigMap {named.name}" + (f", key {key}" if key else "")
             else:
                 texts = tuple(of_inline(setspec.inline_rows(raw or b"")))
                 source = "inline"
@@ -154,15 +157,15 @@ class SetRows:
             state.is_unread = True
             return False
         await self._remove_others(record, found)
-        named = (*found.wrong, *wrong)
+        failed = (*found.wrong, *wrong)
         state.rows_of = rows_of
         state.status.rows = Rows(
             desired=len(found.rows),
             applied=len(found.rows) - len(wrong),
-            failed=len(named),
+            failed=len(failed),
             source=source,
         )
-        self._note(state, setstatus.rows_invalid(named) if named else None)
+        self._note(state, setstatus.rows_invalid(failed) if failed else None)
         return True
 
     def _note(self, state: FollowedSet, condition: Condition | None) -> None:
@@ -173,7 +176,7 @@ class SetRows:
 
     # -- the rows --------------------------------------------------------------------------------
 
-    async def _data(self, namespace: str, rows: setspec.ConfigMapRows) -> Mapping[str, bytes]:
+    async def _data(self, namespace: str, rows: model.ConfigMapRefFields) -> Mapping[str, bytes]:
         where = f"spec.rows.configMapRef: ConfigMap {rows.name}"
         try:
             found = await secrets.read(self._term.api, "ConfigMap", namespace, rows.name)

@@ -69,19 +69,6 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     whole_seconds: bool = False
 
 
-class ConfigMapRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Members come from a ConfigMap of the namespace; ``key`` empty = from all of its keys."""
-
-    name: str
-    key: str = ""
-
-
-class InlineRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Members are in the object itself, each as JSON text; see ``SetSpec.without_texts``."""
-
-    rows: tuple[msgspec.Raw, ...]
-
-
 class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An accepted spec.
 
@@ -90,7 +77,8 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
         action: the target, with the payload of members that have none of their own.
         blob: the action as it is stored.
         suspend_reason: why the author suspended it; may be empty.
-        rows: where the members come from; None = they are changed through the HTTP API.
+        rows: where the members come from; None = they are changed through the HTTP API. See
+            ``without_texts`` for inline ones.
     """
 
     namespace: str
@@ -103,7 +91,7 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
     settings: SetSettings
     suspend: bool = False
     suspend_reason: str = ""
-    rows: ConfigMapRows | InlineRows | None = None
+    rows: model.RowsFields | None = None
 
     @property
     def identity(self) -> str:
@@ -121,7 +109,7 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
             target = actions.JobAction()
         elif isinstance(target, actions.WebhookAction):
             target = msgspec.structs.replace(target, headers=())
-        rows = InlineRows(rows=()) if isinstance(self.rows, InlineRows) else self.rows
+        rows = self.rows and msgspec.structs.replace(self.rows, inline=())
         return msgspec.structs.replace(
             self, action=actions.Action(target=target), blob=b"", rows=rows
         )
@@ -164,7 +152,8 @@ def parse(
         retention_seconds=retention.ended_seconds or 0,
         whole_seconds=isinstance(target, actions.JobAction),
     )
-    rows = None if fields.rows is None else _rows(fields.rows, limits, findings)
+    if fields.rows is not None:
+        _check_rows(fields.rows, limits, findings)
     if findings.errors or target is None:
         raise errors.InvalidSpec(tuple(findings.errors))
     action = actions.Action(target=target, payload=payload)
@@ -179,7 +168,7 @@ def parse(
         settings=settings,
         suspend=bool(fields.suspend),
         suspend_reason=fields.suspend_reason or "",
-        rows=rows,
+        rows=fields.rows,
     )
 
 
@@ -190,11 +179,10 @@ class _RowsAlone(msgspec.Struct):
 _rows_decoder = msgspec.json.Decoder(_RowsAlone)
 
 
-def inline_rows(raw: bytes) -> InlineRows:
+def inline_rows(raw: bytes) -> tuple[msgspec.Raw, ...]:
     """Return the rows in the JSON text of an accepted ``.spec``; raises msgspec errors."""
     fields = _rows_decoder.decode(raw).rows
-    rows = () if fields is None else fields.inline or ()
-    return InlineRows(rows=tuple(row.copy() for row in rows))
+    return () if fields is None else fields.inline or ()
 
 
 def _defaults(fields: model.DefaultsFields, findings: SpecFindings) -> MemberDefaults:
@@ -223,16 +211,11 @@ def _limits(fields: model.LimitsFields) -> SetLimits:
     return SetLimits(**{name: value for name, value in said.items() if value is not None})
 
 
-def _rows(
-    fields: model.RowsFields, limits: SetLimits, findings: SpecFindings
-) -> ConfigMapRows | InlineRows:
-    if fields.config_map_ref is not None:
-        return ConfigMapRows(name=fields.config_map_ref.name, key=fields.config_map_ref.key or "")
-    rows = fields.inline or ()
-    if (count := len(rows)) > (most := min(model.MOST_ROWS, limits.members)):
+def _check_rows(fields: model.RowsFields, limits: SetLimits, findings: SpecFindings) -> None:
+    count = len(fields.inline or ())
+    if count > (most := min(model.MOST_ROWS, limits.members)):
         message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
         findings.add("spec.rows.inline", message)
-    return InlineRows(rows=tuple(row.copy() for row in rows))
 
 
 def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) -> None:

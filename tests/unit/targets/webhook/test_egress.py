@@ -122,7 +122,7 @@ async def test_only_the_log_says_what_a_blocked_name_resolves_to():
         assert "internal.example may not be called" in one.message
         assert "DUEPOINT_EGRESS_ALLOWED_CIDRS" in one.message
         assert "10.11.12.13" not in one.message
-    (line,) = [one for one in logged if one["event"] == "address denied"]
+    line = next(one for one in logged if one["event"] == "address denied")
     assert line["host"] == "internal.example"
     assert "10.11.12.13 is private" in line["detail"]
 
