@@ -71,7 +71,7 @@ async def members(call: Call) -> HttpResponse:
 async def _stored(call: Call, prefix: str) -> HttpResponse:
     pages, cursor = call.shared.queue.members.pages, call.text("cursor")
     page = await pages.page(call.owned.record, cursor, limit=call.limit, prefix=prefix)
-    return _page(call, page)
+    return _page(page)
 
 
 async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpResponse:
@@ -80,12 +80,11 @@ async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpRe
     page = await call.shared.queue.members.pages.due(
         call.owned.record, first, last, limit=call.limit, cursor=call.text("cursor")
     )
-    return _page(call, page)
+    return _page(page)
 
 
-def _page(call: Call, page: values.MemberPage) -> HttpResponse:
-    settings = call.owned.record.settings
-    items = [views.member(each, settings) for each in page.members]
+def _page(page: values.MemberPage) -> HttpResponse:
+    items = [views.member(each) for each in page.members]
     return views.json(200, {"items": items, "next": page.cursor})
 
 

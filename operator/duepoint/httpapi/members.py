@@ -50,7 +50,7 @@ async def get(call: Call) -> HttpResponse:
     wanted = call.tags("If-None-Match")
     if "*" in wanted or found.tag in wanted:
         return HttpResponse(304, (etag,))
-    return views.json(200, views.member(found, call.owned.record.settings), (etag,))
+    return views.json(200, views.member(found), (etag,))
 
 
 async def next_times(call: Call) -> HttpResponse:
@@ -100,7 +100,7 @@ async def put(call: Call) -> HttpResponse:
     condition = values.IfAbsent() if if_none else await _condition(call, if_match)
     answer = await _put(call, row, condition)
     status = 201 if answer.outcome is values.Outcome.CREATED else 200
-    return _written(call, status, row, answer)
+    return _written(status, row, answer)
 
 
 def choose(now_us: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ async def create(call: Call) -> HttpResponse:
         raise OperationProblem("InvalidField", message, field="schedule")
     answer = await _put(call, row, None)
     place = f"/v1/namespaces/{call.namespace}/schedulesets/{call.set_name}/schedules/{row.id}"
-    return _written(call, 201, row, answer, (("Location", place),))
+    return _written(201, row, answer, (("Location", place),))
 
 
 async def patch(call: Call) -> HttpResponse:
@@ -128,14 +128,14 @@ async def patch(call: Call) -> HttpResponse:
         found = await _found(call)
         if wanted and "*" not in wanted and found.tag not in wanted:
             raise _other_tag()
-        merged = merge(views.own(found, call.owned.record.settings), call.body.strip())
+        merged = merge(views.own(found), call.body.strip())
         row = _row(call, merged, call.id, call.shared.clock.now_us())
         write = write_of(row, values.IfMatch(found.tag))
         answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
         if answer.outcome is values.Outcome.PRECONDITION:
             continue  # another request changed the member meanwhile
         calls.check_outcome(answer.outcome)
-        return _written(call, 200, row, answer)
+        return _written(200, row, answer)
     raise errors.TryLater("the member is changed by others all the time")
 
 
@@ -225,13 +225,12 @@ async def _put(
 
 
 def _written(
-    call: Call,
     status: int,
     row: memberjson.ReadMember,
     answer: values.MemberWritten,
     headers: tuple[tuple[str, str], ...] = (),
 ) -> HttpResponse:
-    shown = views.written(row, answer, call.owned.record.settings)
+    shown = views.written(row, answer)
     if answer.tag:  # a one-off that has ended and was removed has none
         headers = (("ETag", f'"{answer.tag}"'), *headers)
     return views.json(status, shown, headers)

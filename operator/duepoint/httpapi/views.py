@@ -1,13 +1,12 @@
 """JSON of the API's answers; members appear in a form that can be written back.
 
-A member's field appears if its value, or the set's default for it, differs from the usual default.
+A member shows what holds for it, whether it said so or the set's defaults did when it was written.
 So a member that is read from a set and written back to it stays the same.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from duepoint.net.requests import Headers, HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import setspec
 
 _STATES = {
     definitions.State.ARMED: "Active",
@@ -43,9 +41,9 @@ class MemberAnswer(answers.MemberView, rename="camel", omit_defaults=True):
     """A member as it is stored or was written; with nothing else, its writable fields."""
 
 
-def member(stored: values.StoredMember, settings: setspec.SetSettings) -> MemberAnswer:
+def member(stored: values.StoredMember) -> MemberAnswer:
     return MemberAnswer(
-        **_fields_of(stored, settings),
+        **_fields_of(stored),
         etag=stored.tag,
         uid=stored.uid,
         state=_STATES[stored.state],
@@ -55,13 +53,11 @@ def member(stored: values.StoredMember, settings: setspec.SetSettings) -> Member
     )
 
 
-def written(
-    row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
-) -> MemberAnswer:
+def written(row: memberjson.ReadMember, answer: values.MemberWritten) -> MemberAnswer:
     """Return a written member: its row with the queue's result."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
     return MemberAnswer(
-        **_fields_of(row, settings),
+        **_fields_of(row),
         outcome=_WORDS[answer.outcome],
         etag=answer.tag,
         state="Completed" if answer.has_ended else state,
@@ -76,16 +72,14 @@ def row_answer(answer: values.MemberWritten) -> answers.RowView:
     )
 
 
-def own(stored: values.StoredMember, settings: setspec.SetSettings) -> bytes:
+def own(stored: values.StoredMember) -> bytes:
     """Return the writable fields as the body of a request; a merge patch applies to this."""
-    return _encoder.encode(MemberAnswer(**_fields_of(stored, settings)))
+    return _encoder.encode(MemberAnswer(**_fields_of(stored)))
 
 
-def _fields_of(
-    one: values.StoredMember | memberjson.ReadMember, settings: setspec.SetSettings
-) -> dict[str, Any]:
+def _fields_of(one: values.StoredMember | memberjson.ReadMember) -> dict[str, Any]:
     """Return the writable fields of a member that is stored or being written."""
-    fields = {"id": one.id, **_of_rule(one.rule, settings.defaults)}
+    fields = {"id": one.id, **_of_rule(one.rule)}
     if one.at_us is not None:
         fields["at"] = time(one.at_us)
     if one.payload:
@@ -94,41 +88,20 @@ def _fields_of(
 
 
 @functools.lru_cache(maxsize=4_096)
-def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    """Return the fields whose value, or whose default in the set, differs from the usual one."""
+def _of_rule(rule: rules.Rule) -> dict[str, Any]:
     timing, policy = rule.timing, rule.policy
-    usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
-
-    def odd(value: object, default: object, common: object) -> bool:
-        return value != common or default != common
-
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {
+        "time_zone": timing.time_zone,
+        "dst": {"gap": timing.gap, "overlap": timing.overlap},
+        "jitter": durations.format_duration(timing.jitter_ms * 1_000),
+        "starting_deadline_seconds": policy.deadline_seconds,
+        "catch_up_policy": policy.catch_up,
+        "catch_up_limit": policy.catch_up_limit,
+        "concurrency_policy": policy.concurrency,
+        "suspend": timing.suspend,
+    }
     if timing.schedules != rules.ONCE:
         fields["schedule"] = timing.schedules[0]
-    if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
-        fields["time_zone"] = timing.time_zone
-    pairs = (
-        ("gap", timing.gap, defaults.gap, usual.gap),
-        ("overlap", timing.overlap, defaults.overlap, usual.overlap),
-    )
-    if dst := {
-        name: value for name, value, default, common in pairs if odd(value, default, common)
-    }:
-        fields["dst"] = dst
-    if odd(timing.jitter_ms, defaults.jitter_ms, 0):
-        fields["jitter"] = durations.format_duration(timing.jitter_ms * 1_000)
-    if policy.deadline_seconds is not None:
-        fields["starting_deadline_seconds"] = policy.deadline_seconds
-    names: tuple[tuple[str, Callable[[rules.Policy], object]], ...] = (
-        ("catch_up_policy", lambda one: one.catch_up),
-        ("catch_up_limit", lambda one: one.catch_up_limit),
-        ("concurrency_policy", lambda one: one.concurrency),
-    )
-    for name, of in names:
-        if odd(of(policy), of(defaults.policy), of(usual_policy)):
-            fields[name] = of(policy)
-    if timing.suspend:
-        fields["suspend"] = True
     return fields
 
 

@@ -319,6 +319,7 @@ def _rule(
     defaults, findings = settings.defaults, specfields.SpecFindings()
     dst = member.dst or model.DstFields()
     zone = defaults.time_zone if member.time_zone is None else member.time_zone
+    zone_data = _zone_data(zone)
     timing = rules.Timing(
         schedules=rules.ONCE if once else (_expression_text(member),),
         time_zone=zone,
@@ -330,7 +331,7 @@ def _rule(
             else specfields.jitter_ms(member.jitter, "jitter", findings)
         ),
         suspend=bool(member.suspend),
-        zone_data="" if member.time_zone is None and once else _zone_data(zone),
+        zone_data="" if once else zone_data,
     )
     policy = specfields.policy(member, defaults.policy)
     if settings.whole_seconds:
