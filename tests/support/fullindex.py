@@ -112,7 +112,8 @@ def set_of(queue: Any, state: setrecord.SetState) -> setrecord.SetRecord:
         spread=2,
         target=queue.signed_blobs.digest("shop", queueing.BLOB),
         settings=setspec.SetSettings(
-            defaults=setspec.MemberDefaults(time_zone="Europe/Rome"), retention_seconds=KEPT_SECONDS
+            defaults=rules.Rule(timing=rules.Timing(schedules=rules.ONCE, time_zone="Europe/Rome")),
+            retention_seconds=KEPT_SECONDS,
         ),
     )
 

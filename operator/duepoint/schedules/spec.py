@@ -125,15 +125,10 @@ def _shape(raw: bytes) -> _Shape:
 
 
 def _timing(fields: ScheduleFields, findings: SpecFindings) -> rules.Timing:
-    dst = fields.dst or targets.DstFields()
     texts = fields.schedules or () if fields.schedule is None else (fields.schedule,)
-    return rules.Timing(
+    made = rules.Timing(
         # Stripped, so that adding a line end to a text does not count as a change of its times.
         schedules=tuple(text.strip(expressions.WHITE) for text in texts),
-        time_zone=rules.DEFAULT_ZONE if fields.time_zone is None else fields.time_zone,
-        gap=dst.gap or "RunOnce",
-        overlap=dst.overlap or "First",
-        jitter_ms=specfields.jitter_ms(fields.jitter, "spec.jitter", findings),
         start_us=_reachable(specfields.instant(fields.start_time), "spec.startTime", findings),
         end_us=specfields.instant(fields.end_time),
         suspend=bool(fields.suspend),
@@ -143,6 +138,7 @@ def _timing(fields: ScheduleFields, findings: SpecFindings) -> rules.Timing:
         max_runs=fields.max_runs,
         zone_data=_zone_data(fields.time_zone),
     )
+    return specfields.timing(fields, made, "spec", findings)
 
 
 def _zone_data(zone: str | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -182,7 +181,6 @@ def kafka(fields: model.KafkaFields) -> actions.KafkaAction:
 
 # -- what specs have in common ---------------------------------------------------------------------
 
-T = TypeVar("T")
 FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
 
 
@@ -206,14 +204,6 @@ class SpecFindings:
         is_of_job = path.startswith("spec.jobTemplate")
         reason = Reason.INVALID_JOB_TEMPLATE if is_of_job else Reason.INVALID_SPEC
         self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
-
-    def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
-        """Return the made value; on a ValueError report it under the path, return ``otherwise``."""
-        try:
-            return make()
-        except ValueError as error:
-            self.add(path, str(error))
-            return otherwise
 
 
 def decode(decoder: msgspec.json.Decoder[FieldsT], raw: bytes) -> FieldsT:
@@ -252,10 +242,26 @@ def policy(
     return msgspec.structs.replace(usual, **given)
 
 
-def jitter_ms(text: str | None, path: str, findings: SpecFindings) -> int:
-    if text is None:
-        return 0
-    return findings.collect(path, lambda: durations.parse_duration_us(text) // 1000, 0)
+def timing(
+    fields: ScheduleFields | DefaultsFields | OptionFields,
+    usual: rules.Timing,
+    path: str,
+    findings: SpecFindings,
+) -> rules.Timing:
+    """Return the timing with the zone, clock changes and jitter of the fields that are set."""
+    dst, jitter, jitter_ms = fields.dst, fields.jitter, usual.jitter_ms
+    if jitter is not None:
+        try:
+            jitter_ms = durations.parse_duration_us(jitter) // 1000
+        except ValueError as error:
+            findings.add(f"{path}.jitter", str(error))
+    return msgspec.structs.replace(
+        usual,
+        time_zone=usual.time_zone if fields.time_zone is None else fields.time_zone,
+        gap=(dst and dst.gap) or usual.gap,
+        overlap=(dst and dst.overlap) or usual.overlap,
+        jitter_ms=jitter_ms,
+    )
 
 
 def instant(time: dt.datetime | None) -> int | None:

@@ -123,7 +123,11 @@ def _parsed(seen: Observed, stored: SetRecord | None, *, has_own_streams: bool) 
     if not has_own_streams and actions.own_stream(spec.action.target) is not None:
         raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
     is_known = stored is not None and bool(stored.target)
-    if is_known and stored and stored.settings.whole_seconds != spec.settings.whole_seconds:
+    if (
+        is_known
+        and stored
+        and stored.settings.defaults.whole_seconds != spec.settings.defaults.whole_seconds
+    ):
         raise errors.InvalidSpec((_OTHER_KIND,))
     return spec
 

@@ -216,7 +216,7 @@ class RowReader:
         if at is None:
             return None
         at_us = _instant_us(at)
-        if self.settings.whole_seconds and at_us % SECOND_US:
+        if self.settings.defaults.whole_seconds and at_us % SECOND_US:
             message = "a jobTemplate needs a whole second; leave the fraction out"
             raise _Refused("at", message)
         return at_us
@@ -232,7 +232,7 @@ class RowReader:
         if at_us > LAST_US:
             message = "ends beyond the year 2112; write a shorter one"
             raise _Refused("delay", message)
-        if self.settings.whole_seconds:
+        if self.settings.defaults.whole_seconds:
             at_us = -(-at_us // SECOND_US) * SECOND_US
         return at_us
 
@@ -317,33 +317,24 @@ def _rule(
     for path, message in checks.problems(member, "", model.OptionFields):
         raise _Refused(path.lstrip("."), message)
     defaults, findings = settings.defaults, specfields.SpecFindings()
-    dst = member.dst or model.DstFields()
-    zone = defaults.time_zone if member.time_zone is None else member.time_zone
-    zone_data = _zone_data(zone)
-    timing = rules.Timing(
+    timing = specfields.timing(member, defaults.timing, "", findings)
+    for problem in findings.errors:
+        raise _Refused(problem.path.lstrip("."), problem.message)
+    zone_data = _zone_data(timing.time_zone)
+    policy = specfields.policy(member, defaults.policy)
+    if defaults.whole_seconds and policy.concurrency != rules.Policy().concurrency:
+        message = (
+            f"{policy.concurrency} cannot hold for the Jobs of members, because their ends are not "
+            "followed: write Allow, or make a Schedule of what must not overlap"
+        )
+        raise _Refused("concurrencyPolicy", message)
+    timing = msgspec.structs.replace(
+        timing,
         schedules=rules.ONCE if once else (_expression_text(member),),
-        time_zone=zone,
-        gap=dst.gap or defaults.gap,
-        overlap=dst.overlap or defaults.overlap,
-        jitter_ms=(
-            defaults.jitter_ms
-            if member.jitter is None
-            else specfields.jitter_ms(member.jitter, "jitter", findings)
-        ),
         suspend=bool(member.suspend),
         zone_data="" if once else zone_data,
     )
-    policy = specfields.policy(member, defaults.policy)
-    if settings.whole_seconds:
-        setspec.check_concurrency_of_jobs(policy.concurrency, "concurrencyPolicy", findings)
-    rule = rules.Rule(
-        timing=timing,
-        policy=policy,
-        whole_seconds=settings.whole_seconds,
-    )
-    if findings.errors:
-        first = findings.errors[0]
-        raise _Refused(first.path, first.message)
+    rule = msgspec.structs.replace(defaults, timing=timing, policy=policy)
     if not once:
         _check_expression(rule, now_us)
     return rule

@@ -1,10 +1,9 @@
 """Parses the spec of a ScheduleSet object into a SetSpec, or reports all field errors at once.
 
-The fields of the target are a Schedule's, with the same checks in the same words.
-``MemberDefaults`` fill the fields that a member leaves out when it is written. The settings are
-stored in the queue beside the set, so that the HTTP API and the workers need no API server. Fields
-may therefore be added with a default, never renamed or given another meaning. Pure; the only entry
-is ``parse``.
+The fields of the target are a Schedule's, with the same checks in the same words. The defaults fill
+the fields that a member leaves out when it is written. The settings are stored in the queue beside
+the set, so that the HTTP API and the workers need no API server. Fields may therefore be added with
+a default, never renamed or given another meaning. Pure; the only entry is ``parse``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import msgspec
 from duepoint import errors
 from duepoint.expressions import timezones
 from duepoint.model import scheduleset as model
-from duepoint.model import targets
 from duepoint.schedules import actions, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.specfields import SpecFindings
@@ -24,21 +22,6 @@ from duepoint.schedules.specfields import SpecFindings
 #: The most members in one population of a shard with which its buckets stay small.
 _POPULATION = 98_000
 _MOST_SPREAD = 10
-
-
-class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The values for fields that a member does not set.
-
-    Attributes:
-        jitter_ms: largest delay added to each slot, in milliseconds.
-        policy: deadline, catch-up and concurrency; its history limits mean nothing to members.
-    """
-
-    time_zone: str = rules.DEFAULT_ZONE
-    gap: str = "RunOnce"
-    overlap: str = "First"
-    jitter_ms: int = 0
-    policy: rules.Policy = rules.Policy()
 
 
 class SetLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +42,14 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a spec, besides its target, that is stored in the queue.
 
     Attributes:
+        defaults: the rule of a member that says nothing but its time, for which ``rules.ONCE``
+            stands; its history limits mean nothing to members.
         retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
-        whole_seconds: the target is a jobTemplate; Job names contain slots in whole seconds.
     """
 
-    defaults: MemberDefaults = MemberDefaults()
+    defaults: rules.Rule = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
     limits: SetLimits = SetLimits()
     retention_seconds: int = 0
-    whole_seconds: bool = False
 
 
 class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,10 +130,13 @@ def parse(
     target = specfields.target(fields, findings)
     retention = fields.retention or model.RetentionFields()
     settings = SetSettings(
-        defaults=_defaults(fields.defaults or model.DefaultsFields(), findings),
+        defaults=_defaults(
+            fields.defaults or model.DefaultsFields(),
+            findings,
+            whole_seconds=isinstance(target, actions.JobAction),
+        ),
         limits=limits,
         retention_seconds=retention.ended_seconds or 0,
-        whole_seconds=isinstance(target, actions.JobAction),
     )
     if fields.rows is not None:
         _check_rows(fields.rows, limits, findings)
@@ -185,25 +171,20 @@ def inline_rows(raw: bytes) -> tuple[msgspec.Raw, ...]:
     return () if fields is None else fields.inline or ()
 
 
-def _defaults(fields: model.DefaultsFields, findings: SpecFindings) -> MemberDefaults:
-    dst = fields.dst or targets.DstFields()
-    return MemberDefaults(
-        time_zone=_zone(fields.time_zone, findings),
-        gap=dst.gap or "RunOnce",
-        overlap=dst.overlap or "First",
-        jitter_ms=specfields.jitter_ms(fields.jitter, "spec.defaults.jitter", findings),
-        policy=specfields.policy(fields, rules.Policy()),
+def _defaults(
+    fields: model.DefaultsFields, findings: SpecFindings, *, whole_seconds: bool
+) -> rules.Rule:
+    if fields.time_zone is not None:
+        try:
+            timezones.data_of(fields.time_zone)
+        except errors.InvalidExpression as error:
+            findings.add("spec.defaults.timeZone", str(error))
+    usual = SetSettings().defaults
+    return rules.Rule(
+        timing=specfields.timing(fields, usual.timing, "spec.defaults", findings),
+        policy=specfields.policy(fields, usual.policy),
+        whole_seconds=whole_seconds,
     )
-
-
-def _zone(name: str | None, findings: SpecFindings) -> str:
-    if name is None:
-        return rules.DEFAULT_ZONE
-    try:
-        timezones.data_of(name)
-    except errors.InvalidExpression as error:
-        findings.add("spec.defaults.timeZone", str(error))
-    return name
 
 
 def _limits(fields: model.LimitsFields) -> SetLimits:
@@ -216,13 +197,3 @@ def _check_rows(fields: model.RowsFields, limits: SetLimits, findings: SpecFindi
     if count > (most := min(model.MOST_ROWS, limits.members)):
         message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
         findings.add("spec.rows.inline", message)
-
-
-def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) -> None:
-    """Report a policy other than Allow: the queue does not know which Jobs of a member run."""
-    if policy != rules.Policy().concurrency:
-        message = (
-            f"{policy} cannot hold for the Jobs of members, because their ends are not followed: "
-            "write Allow, or make a Schedule of what must not overlap"
-        )
-        findings.add(path, message)

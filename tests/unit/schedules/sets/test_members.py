@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from duepoint.schedules import rule as rules
@@ -11,8 +12,9 @@ from duepoint.schedules.sets import members, setspec
 
 NOW_US = 1_795_000_000_000_000
 SETTINGS = setspec.SetSettings(
-    defaults=setspec.MemberDefaults(
-        time_zone="Europe/Rome", jitter_ms=5_000, policy=rules.Policy(deadline_seconds=60)
+    defaults=rules.Rule(
+        timing=rules.Timing(schedules=rules.ONCE, time_zone="Europe/Rome", jitter_ms=5_000),
+        policy=rules.Policy(deadline_seconds=60),
     ),
     limits=setspec.SetLimits(payload_bytes=64),
 )
@@ -99,7 +101,8 @@ def test_what_is_wrong_is_an_answer_that_names_the_field(text, field):
 
 
 def test_members_that_are_jobs_cannot_be_kept_from_overlapping():
-    of_jobs = setspec.SetSettings(whole_seconds=True)
+    usual = setspec.SetSettings().defaults
+    of_jobs = setspec.SetSettings(defaults=msgspec.structs.replace(usual, whole_seconds=True))
     found = row(b'{"id": "a", "schedule": "0 9 * * *", "concurrencyPolicy": "Forbid"}', of_jobs)
     assert isinstance(found, members.RowError)
     assert (found.code, found.field) == ("InvalidField", "concurrencyPolicy")

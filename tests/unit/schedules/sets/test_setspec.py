@@ -42,7 +42,7 @@ def test_unset_fields_have_the_documented_values():
     assert spec.settings.limits == setspec.SetLimits(
         members=1_000_000, payload_bytes=4_096, changes_per_second=5_000
     )
-    assert spec.settings.defaults.time_zone == "Etc/UTC"
+    assert spec.settings.defaults.timing.time_zone == "Etc/UTC"
     assert spec.settings.defaults.policy == rules.Policy()
     assert (spec.suspend, spec.is_managed, bytes(spec.action.payload)) == (False, False, b"")
     assert spec.identity == "shop/customers"
