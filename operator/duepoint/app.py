@@ -100,7 +100,10 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(None, None)
-    async with serving(chosen, health, "worker"), api_session(access, "worker") as api:
+    async with (
+        serving(chosen, health, "worker"),
+        kubeapi.ApiSession(access, component="worker") as api,
+    ):
         server = (await access.login()).server
         async with working(
             chosen,
@@ -267,7 +270,10 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     health = services.Health()
     access = credentials.found(None, None)
     health.expect(_REDIS)
-    async with serving(chosen, health, "operator"), api_session(access, "operator") as api:
+    async with (
+        serving(chosen, health, "operator"),
+        kubeapi.ApiSession(access, component="operator") as api,
+    ):
         await kopfthread.rehearse()
         watch = functools.partial(kopfthread.watch, credentials=access)
         watchdog = terms.Watchdog()
@@ -371,7 +377,7 @@ async def _api(chosen: settings.ApiSettings) -> None:
     access = credentials.found(None, None)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(serving(chosen, health, "api"))
-        api = await stack.enter_async_context(api_session(access, "api"))
+        api = await stack.enter_async_context(kubeapi.ApiSession(access, component="api"))
         users = None
         if chosen.api_dashboard:
             users = kubeapi.UserSessions(access, component="dashboard")
@@ -444,11 +450,6 @@ async def serving(
         yield
     finally:
         await server.close()
-
-
-def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
-    """Return a session to the API server that counts its requests in the metrics."""
-    return kubeapi.ApiSession(access, component=component)
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:

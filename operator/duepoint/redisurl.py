@@ -20,15 +20,6 @@ FORMS = (
 )
 _REDIS_PORT = 6379
 _SENTINEL_PORT = 26379
-#: Parameters of other clients, and our settings for the same purpose.
-_SETTINGS_FOR = {
-    "ssl_ca_certs": "DUEPOINT_REDIS_CA_FILE",
-    "ssl_certfile": "DUEPOINT_REDIS_CERT_FILE",
-    "ssl_keyfile": "DUEPOINT_REDIS_CERT_FILE",
-    "ssl_cert_reqs": "DUEPOINT_REDIS_CA_FILE (certificates are always verified)",
-    "ssl_check_hostname": "server_name (names are always verified)",
-    "password": "DUEPOINT_REDIS_PASSWORD_FILE",
-}
 _PARAMETERS = ("db", "server_name", "sentinel_username")
 
 
@@ -141,9 +132,9 @@ def _parameters(query: str) -> dict[str, str]:
     found = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for name in found:
         if name not in _PARAMETERS:
-            instead = _SETTINGS_FOR.get(name.lower())
-            hint = (
-                f"set {instead}" if instead else f"those that there are: {', '.join(_PARAMETERS)}"
+            known = ", ".join(_PARAMETERS)
+            raise ValueError(
+                f'has a parameter "{name[:40]}" that is unknown here; known are {known}, and the '
+                "rest has settings of its own"
             )
-            raise ValueError(f'has a parameter "{name[:40]}" that is unknown here; {hint}')
     return found

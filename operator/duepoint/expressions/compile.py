@@ -68,7 +68,7 @@ def compile_expression(
     if not zone_data:
         timezones.load(time_zone)
     if text == descriptors.NEVER:
-        return descriptors.Never()
+        return Merged(())
     if own := _HEAD.fullmatch(text):
         value = own["value"] or ""
         position = len(text) - len(value)
@@ -155,7 +155,7 @@ MOST_LOOKED_UP = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The union of the members' slots."""
+    """The union of the members' slots; without members there is none, as with ``@never``."""
 
     members: tuple[expression.Expression, ...]
 
@@ -184,7 +184,8 @@ class Merged:
         return total
 
     def describe(self) -> str:
-        return "; ".join(member.describe() for member in self.members)
+        never = "never by itself, only when it is triggered"
+        return "; ".join(member.describe() for member in self.members) or never
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:

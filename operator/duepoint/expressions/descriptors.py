@@ -211,23 +211,3 @@ def _offset(local: str, time_zone: str) -> str:
 
 def _wrong_instant(what: str, position: int) -> errors.InvalidExpression:
     return errors.InvalidExpression(f"@at: {what}", field="@at", position=position)
-
-
-# -- no instant --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Never:
-    """No slot at all."""
-
-    def next_after(self, instant_us: int) -> None:  # noqa: ARG002 - the protocol's
-        return None
-
-    def previous_before(self, instant_us: int) -> None:  # noqa: ARG002 - the protocol's
-        return None
-
-    def count_between(self, after_us: int, through_us: int) -> int:  # noqa: ARG002 - the protocol's
-        return 0
-
-    def describe(self) -> str:
-        return "never by itself, only when it is triggered"

@@ -2,7 +2,8 @@
 
 A forecast reads all Schedules that the caller may list, page by page, and counts their slots in a
 thread. That takes seconds of CPU for tens of thousands of Schedules. So one forecast runs at a
-time, a bounded number waits, and each result is cached for its caller for a while.
+time, and each result is cached for its caller for a while. A caller's connections bound how many of
+theirs wait.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ MOST_DAYS: Final = 14
 USUAL_DAYS: Final = 7
 _DAY_MINUTES: Final = 1_440
 _WORST: Final = 5
-_MOST_WAITING: Final = 8
 
 
 class Forecast(Fields, kw_only=True):
@@ -55,11 +55,8 @@ async def forecast(call: Call) -> HttpResponse:
 
 async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Forecast:
     """Make a forecast once it is this caller's turn."""
-    turns = call.shared.forecast_turns
-    if turns.waiting("") >= _MOST_WAITING:
-        message = "too many forecasts are being made"
-        raise OperationProblem("Unavailable", message, retry_after_seconds=5)
-    await turns.wait("")
+    turns, asker = call.shared.forecast_turns, call.caller.asker
+    await turns.wait(asker)
     try:
         coming, unread = load.Forecast(call.shared.clock.now_us(), days * _DAY_MINUTES), 0
         path = schedules.collection(namespace)
@@ -68,7 +65,7 @@ async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Fore
                 unread += await asyncio.to_thread(_add, coming, page.items)
         return await asyncio.to_thread(_shown, coming, unread, zone)
     finally:
-        turns.leave("")
+        turns.leave(asker)
 
 
 def _add(coming: load.Forecast, items: tuple[schedules.Schedule, ...]) -> int:

@@ -205,14 +205,8 @@ class Suspension(Fields, forbid_unknown_fields=True):
     until: Annotated[Time | None, "It resumes by itself then."] = None
 
 
-class _HeldSpec(msgspec.Struct, rename="camel"):
-    suspend: bool | None = None
-    suspend_until: str | None = None
-    suspend_reason: str | None = None
-
-
 class _Held(msgspec.Struct):
-    spec: _HeldSpec
+    spec: rows.Spec
 
 
 _held_decoder = msgspec.json.Decoder(_Held)

@@ -97,7 +97,9 @@ class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
     may: Rights
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class Spec(msgspec.Struct, rename="camel"):
+    """The fields of a Schedule's spec that the pages show."""
+
     schedule: str | None = None
     schedules: tuple[str, ...] | None = None
     time_zone: str | None = None
@@ -128,7 +130,7 @@ class _SetStatus(msgspec.Struct, rename="camel"):
     target: str | None = None
 
 
-_spec_decoder = msgspec.json.Decoder(_Spec)
+_spec_decoder = msgspec.json.Decoder(Spec)
 _status_decoder = msgspec.json.Decoder(_Status)
 _set_decoder = msgspec.json.Decoder(_SetStatus)
 
@@ -138,7 +140,7 @@ def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
     return ScheduleRow(**_row(item, _decoded(item), now_us))
 
 
-def _decoded(item: objects.Schedule) -> tuple[_Spec, _Status] | None:
+def _decoded(item: objects.Schedule) -> tuple[Spec, _Status] | None:
     """Decode spec and status; None if another version has written fields of another type."""
     try:
         return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
@@ -147,7 +149,7 @@ def _decoded(item: objects.Schedule) -> tuple[_Spec, _Status] | None:
 
 
 def _row(
-    item: objects.Schedule, decoded: tuple[_Spec, _Status] | None, now_us: int
+    item: objects.Schedule, decoded: tuple[Spec, _Status] | None, now_us: int
 ) -> dict[str, Any]:
     place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
     if decoded is None:
@@ -180,7 +182,7 @@ def _row(
 def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     """Return the content of a Schedule's page."""
     decoded = _decoded(item)
-    spec, status = decoded or (_Spec(), _Status())
+    spec, status = decoded or (Spec(), _Status())
     conditions = _shown(status.conditions or ())
     listed = sorted(status.recent_runs or (), key=_newest, reverse=True)
     upcoming, wrong = _upcoming(item, now_us)
