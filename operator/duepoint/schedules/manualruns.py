@@ -41,13 +41,11 @@ class Trigger:
         slot_us: the slot that it carries.
         payload: JSON text in place of the Schedule's; empty = the Schedule's own.
         concurrency: a policy in place of the Schedule's; empty = the Schedule's own.
-        is_payload_apart: its payload is not in this struct but only in the object.
     """
 
     slot_us: int
     payload: bytes = b""
     concurrency: str = ""
-    is_payload_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class Progress(msgspec.Struct, kw_only=True, array_like=True):
         first_us, last_us: when the first run began and the last one ended; 0 = not yet.
         trouble: the newest failure, in words.
         skip_reason, skip_message: why the newest skipped slot was skipped.
+        schedule_uid: the Schedule that it belongs to, once found.
     """
 
     started: int = 0
@@ -59,6 +60,7 @@ class Progress(msgspec.Struct, kw_only=True, array_like=True):
     trouble: str = ""
     skip_reason: str = ""
     skip_message: str = ""
+    schedule_uid: str = ""
 
     @property
     def ended(self) -> int:

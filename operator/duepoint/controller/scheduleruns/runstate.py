@@ -34,8 +34,6 @@ class ScheduleRunState:
         verdict: why it cannot go on or has ended early; None = its progress says where it stands.
         published: the API server's status, as far as we know.
         published_at: when the status was last written, monotonic.
-        schedule_uid: the Schedule that it belongs to, once found. The status names it before any
-            slot is enqueued.
         known: its Schedule's definition, read from the queue in each reconcile.
         planned: how many slots it has in all; None = not counted yet.
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
@@ -48,15 +46,14 @@ class ScheduleRunState:
     course: progress.Progress = field(default_factory=progress.Progress)
     published: runstatus.RunStatus = field(default_factory=runstatus.RunStatus)
     published_at: float = float("-inf")
-    schedule_uid: str = ""
     known: Definition | None = None
     planned: int | None = None
     is_doubtful: bool = False
 
     @property
     def has_begun(self) -> bool:
-        """Whether its status names the Schedule that it belongs to."""
-        return bool(self.published.schedule_uid)
+        """Whether it belongs to its Schedule for good."""
+        return bool(self.published.schedule_uid) or self.course.opened > 0
 
     @property
     def ended_us(self) -> int | None:
@@ -74,7 +71,7 @@ class ScheduleRunState:
 
     def owner(self) -> jobs.JobOwner:
         """Return its Schedule as the controller of its Jobs."""
-        return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
+        return jobs.JobOwner(*self.schedule_key, self.course.schedule_uid)
 
     def standing(self) -> runstatus.Verdict:
         """Return where it stands now, for its status."""
@@ -94,8 +91,7 @@ def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
     try:
         wanted = run.wanted = schedules.wanted(seen.spec, created_us=seen.created_us)
         if isinstance(wanted.slots, Trigger) and wanted.slots.payload:
-            slots = replace(wanted.slots, payload=b"", is_payload_apart=True)
-            run.wanted = replace(wanted, slots=slots)
+            run.wanted = replace(wanted, slots=replace(wanted.slots, payload=b""))
     except errors.InvalidSpec as invalid:
         run.verdict = runstatus.failed(Reason(invalid.errors[0].reason), str(invalid))
     adopt(run, runstatus.read(seen.status), records)
@@ -104,7 +100,7 @@ def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
 
 def adopt(run: ScheduleRunState, status: runstatus.RunStatus, records: Iterable[bytes]) -> None:
     """Continue from the status that the API server has, or from a newer record of the ledger."""
-    run.published, run.schedule_uid = status, status.schedule_uid
+    run.published = status
     run.course = progress.newest(status.course(), *records)
     if status.runs is not None and status.runs.planned is not None:
         run.planned = status.runs.planned
@@ -214,7 +210,7 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
 def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> None:
     """End a slot that no event has ended."""
     event = RunEvent(
-        uid=run.schedule_uid,
+        uid=run.course.schedule_uid,
         namespace=run.seen.namespace,
         name=run.schedule_key[1],
         generation=0,

@@ -92,6 +92,7 @@ class RunStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
             },
             first_us=texts.instant_us(self.start_time),
             trouble=trouble,
+            schedule_uid=self.schedule_uid,
         )
 
 
@@ -189,14 +190,13 @@ def _runs(count: int) -> str:
 
 
 def rendered(
-    verdict: Verdict, course: Progress, *, planned: int | None, schedule_uid: str,
-    generation: int, now_us: int, previous: RunStatus,
+    verdict: Verdict, course: Progress, *, planned: int | None, generation: int, now_us: int,
+    previous: RunStatus,
 ) -> RunStatus:  # fmt: skip
     """Return the whole status.
 
     Args:
         planned: the number of slots in all; None if they cannot be counted.
-        schedule_uid: the Schedule that it begins or began with; empty = none yet.
         previous: the published status; a condition that stays true keeps its time.
     """
     is_over, now_us = has_ended(verdict), now_us - now_us % 1_000_000
@@ -212,7 +212,7 @@ def rendered(
             previous=previous.conditions,
         ),
         message=verdict[0].message[: conditions.MESSAGE_LIMIT],
-        schedule_uid=schedule_uid,
+        schedule_uid=course.schedule_uid,
         runs=None if planned is None else _counts(course, planned),
         cursor="" if course.cursor_us is None else texts.instant(course.cursor_us),
         active=() if is_over else tuple(_slot(at_us, one) for at_us, one in course.open.items()),

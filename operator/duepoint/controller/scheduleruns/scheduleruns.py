@@ -16,9 +16,8 @@ queue, every outcome reported so far, the Jobs. A slot that is in none of them w
 index, or never enqueued, and is enqueued again. In any other order, a slot that ends meanwhile
 would be missed in both places, and would run twice.
 
-Before the first slot is enqueued, the status names the uid of the Schedule, to which the
-ScheduleRun belongs from then on. After that, no slot waits for a status. A Job stays in the history
-until the status shows its end.
+From the first slot on, record and status name the uid of the Schedule, to which the ScheduleRun
+belongs then. No slot waits for a status. A Job stays in the history until the status shows its end.
 """
 
 from __future__ import annotations
@@ -200,8 +199,8 @@ class ScheduleRuns:
             del self._by_schedule[run.schedule_key]
         del self._by_digest[_digest(run)]
         self._outcomes.shown(uid)
-        if run.ended_us is None and run.schedule_uid:
-            self._withdraw_soon(uid, run.seen.namespace, run.schedule_uid)
+        if run.ended_us is None and run.course.schedule_uid:
+            self._withdraw_soon(uid, run.seen.namespace, run.course.schedule_uid)
 
     def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
         """Return the ScheduleRun that requested an event's slot, and that slot."""
@@ -260,10 +259,10 @@ class ScheduleRuns:
             is_absent = missing[0].reason is Reason.SCHEDULE_NOT_FOUND
             return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
         try:
-            lost = await self._recover(run) if run.is_doubtful and run.has_begun else []
+            lost = await self._recover(run) if run.is_doubtful else []
             run.planned = runstate.count(run)
             run.verdict = runstate.too_many(run)
-            if run.verdict is None and run.has_begun:  # else a reconcile follows the first status
+            if run.verdict is None:
                 await self._enqueue(run, lost)
         except BaseException:
             run.is_doubtful = True
@@ -276,21 +275,21 @@ class ScheduleRuns:
         A ScheduleRun that has begun ends with its Schedule, whose slots left the queue with it.
         """
         namespace, name = run.schedule_key
-        if run.schedule_uid:
-            run.known = await self._definitions(run.schedule_uid, namespace)
+        if run.course.schedule_uid:
+            run.known = await self._definitions(run.course.schedule_uid, namespace)
             if run.known is not None:
                 return None
         run.known = None
         found = await schedules.read(self._term.api, namespace, name)
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
-        if run.has_begun and (found is None or found.metadata.uid != run.schedule_uid):
+        if run.has_begun and (found is None or found.metadata.uid != run.course.schedule_uid):
             await self._outcomes.catch_up()  # count what has ended before nothing counts any more
             assert run.wanted is not None  # noqa: S101 - the caller has checked
-            identity = f"{namespace}/{name} (uid {run.schedule_uid})"
+            identity = f"{namespace}/{name} (uid {run.course.schedule_uid})"
             return runstatus.cut_off(run.wanted, identity, run.course, run.planned)
         if found is None:
-            run.schedule_uid = ""
+            run.course.schedule_uid = ""
             message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
             return conditions.reconciling(Reason.SCHEDULE_NOT_FOUND, message)
         generation = found.metadata.generation
@@ -299,7 +298,7 @@ class ScheduleRuns:
             message = f"generation {generation} of Schedule {namespace}/{name} is not in the queue;"
             message += " its own conditions say why"
             return conditions.reconciling(Reason.PENDING, message)
-        run.known, run.schedule_uid = known, known.uid
+        run.known, run.course.schedule_uid = known, known.uid
         return None
 
     async def _recover(self, run: ScheduleRunState) -> list[int]:
@@ -332,7 +331,7 @@ class ScheduleRuns:
         """Enqueue lost slots and the next ones; raises TryLater or WorldChanged."""
         known, wanted, payload = run.known, run.wanted, b""
         assert known is not None and wanted is not None  # noqa: S101, PT018
-        if isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
+        if isinstance(wanted.slots, Trigger):
             found = await _payload_of(self._term.api, run.seen)
             if found is None:
                 return  # the object was deleted; the watch will show that
@@ -417,16 +416,13 @@ class ScheduleRuns:
         """Write the status if it has changed; return seconds until the next reconcile, None = none.
 
         It is written at most once a second while runs progress, and at once after any other change.
-        The first status skips the rate limit, because the first slot waits for it.
         """
         verdict, now = run.standing(), self._term.clock.monotonic()
         counted = progress.pack(run.course)
-        is_first = bool(run.schedule_uid) and not run.has_begun
         status = runstatus.rendered(
             verdict,
             run.course,
             planned=run.planned,
-            schedule_uid=run.schedule_uid,
             generation=run.seen.generation,
             now_us=self._term.clock.now_us(),
             previous=run.published,
@@ -434,9 +430,9 @@ class ScheduleRuns:
         if status != run.published:
             goes_on = verdict[0].reason in (Reason.RUNNING, Reason.RETRYING)
             rest = run.published_at + _INTERVAL_SECONDS - now
-            if not is_first and goes_on and rest > 0:
+            if goes_on and rest > 0:
                 return rest
-            if not is_first and self._term.try_write():
+            if self._term.try_write():
                 return _INTERVAL_SECONDS
             run.published_at = now
             seen = run.seen
@@ -455,9 +451,9 @@ class ScheduleRuns:
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())
         if counted == progress.pack(run.course) and not is_replacing:
             self._outcomes.shown(run.seen.uid)
-        if run.schedule_uid:
-            self._term.services.jobs.request(run.schedule_uid)
-        return 0.0 if is_first or run.ended_us is not None else None
+        if run.course.schedule_uid:
+            self._term.services.jobs.request(run.course.schedule_uid)
+        return 0.0 if run.ended_us is not None else None
 
     async def _adopt_published(self, run: ScheduleRunState) -> None:
         """Continue from the published status after a refusal: another leader may have written."""
