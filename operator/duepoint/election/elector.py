@@ -1,28 +1,28 @@
 """Leader election with a Lease: at most one leader at a time, which runs a term of work.
 
-The rules of the protocol follow. Times are those of ``term.LeaseTiming``; all are measured on this
+The rules of the protocol follow. Times are those of ``term``; all are measured on this
 process's own monotonic clock, never by comparing a time that another machine wrote.
 
-- *Trust window.* A leader trusts itself until ``renew_deadline`` (10 s) after the **start** of its
+- *Trust window.* A leader trusts itself until the deadline (10 s) after the **start** of its
   last successful renewal, because the write may have reached the server that early. Afterwards
   ``Term.is_held`` is False, whether or not our loop has found the time to notice.
 - *Patience.* A candidate takes a foreign Lease only after it has seen it unchanged for a whole
-  ``lease`` (15 s), counted from the end of the read that first showed it to the start of the read
+  lease (15 s), counted from the end of the read that first showed it to the start of the read
   that shows it again. The leader had begun to write that version before the candidate saw it, so
   the leader's trust ended at least 5 s earlier.
 - *Stopping.* The work has those 5 s to stop: the elector ends the term, cancels the work, waits at
-  most ``stop`` (4 s), and exits the process if the work still runs. Nothing of a lost term
+  most 4 s, and exits the process if the work still runs. Nothing of a lost term
   outlives it. A watchdog does the same when the loop itself is stuck.
 - *Compare and swap.* Each write carries the version it was made from. A conflict proves nothing:
   our own earlier write may have been accepted and its answer lost. So we read again, and only a
   foreign holder means that the Lease is lost.
 - *Every error is a failed renewal*: a refusal, an exception of any class, a call that hangs. The
-  elector retries every ``retry`` until the trust window closes. A call that ignored its
+  elector retries every 2 s until the trust window closes. A call that ignored its
   cancellation would be ended with its process, by the watchdog.
 - *Release.* When a term ends while we hold the Lease, we empty its holder and annotate that this
   was intended; a standby takes it at its next read. A Lease that is gone, or has no holder and
   no such annotation, was edited while another replica may still trust in it: a candidate that has
-  seen it held before waits a whole ``lease``; only one that never has takes it at once.
+  seen it held before waits a whole lease; only one that never has takes it at once.
 - *Epoch.* Each term has a higher number than every earlier one, even if the Lease was deleted:
   above its annotation, above the highest that Redis has seen, and above those that this process
   has seen. Without an epoch on a Lease, Redis may have lost it as well, so the epoch is at least
@@ -73,10 +73,6 @@ ResultT = TypeVar("ResultT")
 Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
 
 
-async def _unknown_epoch() -> int:
-    return 0
-
-
 @dataclass(slots=True)
 class _Holding:
     """Our hold on the Lease: its last known state, and the term that it carries."""
@@ -101,7 +97,6 @@ class Elector:
         identity: the name on the Lease. No other living process may have it: a Lease that carries
             it is taken at once.
         known_epoch: the highest epoch that Redis has seen; a failure counts as 0.
-        timing: durations.
         leave: ends the process if the work of a lost term does not stop.
         watchdog: ends the process if the loop is stuck; None for none.
         on_change: called with (leading, epoch) at both ends of a term.
@@ -114,8 +109,7 @@ class Elector:
         clock: clocks.Clock,
         identity: str,
         *,
-        known_epoch: Callable[[], Awaitable[int]] = _unknown_epoch,
-        timing: terms.LeaseTiming | None = None,
+        known_epoch: Callable[[], Awaitable[int]],
         leave: Callable[[str], None] = terms.exit_process,
         watchdog: terms.Watchdog | None = None,
         on_change: Callable[[bool, terms.Epoch], None] | None = None,
@@ -125,7 +119,6 @@ class Elector:
         self._port = lease
         self._clock = clock
         self._known_epoch = known_epoch
-        self._timing = timing or terms.LeaseTiming()
         self._leave = leave
         self._watchdog = watchdog
         self._on_change = on_change or (lambda _leading, _epoch: None)
@@ -142,7 +135,7 @@ class Elector:
 
         ``work`` is called once for each term and should run until the term ends. When it returns
         or raises, the elector releases the Lease and, after a wait, campaigns again. It must stop
-        within ``timing.stop`` of being cancelled.
+        within ``STOP_SECONDS`` of being cancelled.
         """
         pauses = self._pauses()
         while True:
@@ -166,26 +159,26 @@ class Elector:
         return holding
 
     def _poll_pause(self) -> float:
-        return self._timing.look * self._random.uniform(0.75, 1.0)
+        return terms.LOOK_SECONDS * self._random.uniform(0.75, 1.0)
 
     async def _attempt(self) -> _Holding | None:
         """Read the Lease once, and try to take it if it is free."""
         started = self._clock.monotonic()
-        look = await self._call(self._port.get, self._timing.call)
+        look = await self._call(self._port.get, terms.CALL_SECONDS)
         if look is None:
             return None
         current = look.value
         self._newest_epoch = max(self._newest_epoch, _epoch_of(current))
         if not self._is_free(current, started):
             return None
-        in_redis = await self._call(self._known_epoch, self._timing.call)
+        in_redis = await self._call(self._known_epoch, terms.CALL_SECONDS)
         in_lease = _epoch_of(current) or self._clock.now_us() // 1000
         newest = max(in_lease, in_redis.value if in_redis else 0, self._newest_epoch)
         epoch = terms.Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
         holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))
-        taken = await self._write(holding, wanted, self._timing.call)
+        taken = await self._write(holding, wanted, terms.CALL_SECONDS)
         return holding if taken else None
 
     def _is_free(self, current: leases.Lease | None, started: float) -> bool:
@@ -200,7 +193,7 @@ class Elector:
             return True
         if current is not None and current.holder:
             self._was_held = True
-        return not self._was_held or started - self._since >= self._timing.lease
+        return not self._was_held or started - self._since >= terms.LEASE_SECONDS
 
     def _claim(
         self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
@@ -209,7 +202,7 @@ class Elector:
         now_us = self._clock.now_us()
         return leases.Lease(
             holder=self.identity,
-            duration_seconds=max(1, round(self._timing.lease)),
+            duration_seconds=max(1, round(terms.LEASE_SECONDS)),
             transitions=min(current.transitions + 1, leases.INT32_MAX) if current else 0,
             acquired_us=now_us,
             renewed_us=now_us,
@@ -243,7 +236,7 @@ class Elector:
         """Renew until the Lease is lost (True) or the work ends, which is noticed at once."""
         term = holding.term
         while True:
-            pause = self._timing.retry * self._random.uniform(1.0, 1.2)
+            pause = terms.RETRY_SECONDS * self._random.uniform(1.0, 1.2)
             if await self._ends_within(work, min(pause, term.seconds_left())):
                 return False
             if not term.is_held() or not await self._renew(holding):
@@ -287,15 +280,15 @@ class Elector:
         if answer.value is None:
             return False
         holding.lease = answer.value
-        holding.term.trust_until(began + self._timing.renew_deadline)
+        holding.term.trust_until(began + terms.DEADLINE_SECONDS)
         if self._watchdog is not None:
-            ends_at = began + self._timing.renew_deadline + self._timing.stop
+            ends_at = began + terms.DEADLINE_SECONDS + terms.STOP_SECONDS
             self._watchdog.guard(ends_at - self._clock.monotonic())
         return True
 
     async def _stop(self, work: asyncio.Task[None]) -> None:
         work.cancel()
-        if not await self._ends_within(work, self._timing.stop):
+        if not await self._ends_within(work, terms.STOP_SECONDS):
             self._leave("the work of a term that is over does not stop")
             raise errors.Bug("a process that should have ended goes on")
         if self._watchdog is not None:
@@ -307,7 +300,7 @@ class Elector:
         """Release the Lease, so that no standby has to wait until it expires; best effort."""
         mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
         lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
-        await self._call(lambda: self._port.update(lease), self._timing.release)
+        await self._call(lambda: self._port.update(lease), terms.RELEASE_SECONDS)
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -315,7 +308,7 @@ class Elector:
         self, ask: Callable[[], Awaitable[ResultT]], seconds: float
     ) -> _Answer[ResultT] | None:
         """Return the answer of a call; None if it raised or did not end in time."""
-        limit = min(self._timing.call, seconds)
+        limit = min(terms.CALL_SECONDS, seconds)
         try:
             async with asyncio.timeout(limit):
                 return _Answer(await ask())
@@ -338,7 +331,7 @@ class Elector:
         return task.done()
 
     def _pauses(self) -> Iterator[float]:
-        return services.backoff(first_seconds=self._timing.retry, most_seconds=_MOST_PAUSE_SECONDS)
+        return services.backoff(first_seconds=terms.RETRY_SECONDS, most_seconds=_MOST_PAUSE_SECONDS)
 
 
 def _epoch_of(lease: leases.Lease | None) -> int:

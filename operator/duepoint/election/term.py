@@ -14,7 +14,6 @@ import faulthandler
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NewType
 
 import structlog
@@ -23,31 +22,22 @@ Epoch = NewType("Epoch", int)
 """Number of a term; above that of every earlier one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseTiming:
-    """Durations in seconds; lease, deadline and retry are those of kube-controller-manager.
-
-    Attributes:
-        lease: how long a candidate watches an unchanged foreign Lease before it takes it.
-        renew_deadline: how long a leader trusts in its last renewal.
-        retry: the wait between renewals; jitter adds up to a fifth.
-        look: the longest wait between a candidate's reads, so that a handover takes less than 2 s.
-        call: the timeout of one call to the API server.
-        stop: how long the work of a term may take to stop.
-        release: how long releasing the Lease may take.
-    """
-
-    lease: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-    look: float = 1.5
-    call: float = 5.0
-    stop: float = 4.0
-    release: float = 1.5
-
-    def __post_init__(self) -> None:
-        if self.renew_deadline + self.stop >= self.lease:
-            raise ValueError("renew_deadline + stop must be less than lease, or terms overlap")
+# Lease, deadline and retry are those of kube-controller-manager. Deadline and stop together are
+# less than the lease, or terms would overlap.
+#: How long a candidate watches an unchanged foreign Lease before it takes it.
+LEASE_SECONDS = 15.0
+#: How long a leader trusts in its last renewal.
+DEADLINE_SECONDS = 10.0
+#: The wait between renewals; jitter adds up to a fifth.
+RETRY_SECONDS = 2.0
+#: The longest wait between a candidate's reads, so that a handover takes less than 2 s.
+LOOK_SECONDS = 1.5
+#: The timeout of one call to the API server.
+CALL_SECONDS = 5.0
+#: How long the work of a term may take to stop.
+STOP_SECONDS = 4.0
+#: How long releasing the Lease may take.
+RELEASE_SECONDS = 1.5
 
 
 class Term:

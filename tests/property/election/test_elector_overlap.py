@@ -11,6 +11,7 @@ from duepoint.election import elector
 from duepoint.election import term as terms
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
+from tests.unit.election.test_elector import none_known
 
 HOUR = 3600.0
 #: Clocks of good machines differ by far less.
@@ -39,7 +40,11 @@ class World:
             self.server, plan=lambda verb: self.fate(number, verb), rng=self.random
         )
         return elector.Elector(
-            connection, clock, elector.unique(f"replica-{number}"), rng=self.random
+            connection,
+            clock,
+            elector.unique(f"replica-{number}"),
+            known_epoch=none_known,
+            rng=self.random,
         ), clock
 
     def fate(self, number: int, _verb: str) -> Fault:

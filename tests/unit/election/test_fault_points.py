@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from duepoint.election import term as terms
 from duepoint.faults import FaultPoint
 from tests.support import faultplan
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, LeaseServer
-from tests.unit.election.test_elector import FIRST, TIMING, a_replica
+from tests.unit.election.test_elector import FIRST, a_replica
 
 POINTS = (FaultPoint.BEFORE_LEASE_WRITE, FaultPoint.AFTER_LEASE_WRITE)
 
@@ -30,8 +31,8 @@ def test_a_candidate_that_dies_around_its_write_is_followed_by_a_later_term(poin
                 await heir.leading.wait()
                 waited = asyncio.get_running_loop().time() - began
                 was_written = point is FaultPoint.AFTER_LEASE_WRITE
-                assert (waited >= TIMING.lease) is was_written
-                assert waited <= TIMING.lease + 2 * TIMING.look
+                assert (waited >= terms.LEASE_SECONDS) is was_written
+                assert waited <= terms.LEASE_SECONDS + 2 * terms.LOOK_SECONDS
                 assert (heir.term.epoch == FIRST + 1) is was_written
             plan.end()
             await dead.__aexit__(None, None, None)

@@ -10,10 +10,7 @@ from duepoint.clock import SystemClock
 from duepoint.election import elector
 from duepoint.election import term as terms
 from tests.unit.election.leaseserver import Connection, LeaseServer
-
-TIMING = terms.LeaseTiming(
-    lease=60.0, renew_deadline=30.0, stop=1.0, retry=0.01, look=0.05, call=5.0, release=0.1
-)
+from tests.unit.election.test_elector import none_known
 
 
 class Recorder(terms.Watchdog):
@@ -32,21 +29,22 @@ class Recorder(terms.Watchdog):
         self.told.append(0.0)
 
 
-async def test_each_renewal_moves_the_deadline_on_and_the_end_of_the_term_lifts_it():
+async def test_each_renewal_moves_the_deadline_on_and_the_end_of_the_term_lifts_it(monkeypatch):
+    monkeypatch.setattr(terms, "RETRY_SECONDS", 0.01)
     dog = Recorder()
 
     async def work(_term: terms.Term) -> None:
         await asyncio.Event().wait()
 
     one = elector.Elector(
-        Connection(LeaseServer()), SystemClock(), "a", timing=TIMING, watchdog=dog
+        Connection(LeaseServer()), SystemClock(), "a", known_epoch=none_known, watchdog=dog
     )
     running = asyncio.create_task(one.run(work))
     await dog.is_renewed.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     *renewed, last = dog.told[: dog.told.index(0.0) + 1]
-    assert all(0 < seconds <= TIMING.renew_deadline + TIMING.stop for seconds in renewed)
+    assert all(0 < seconds <= terms.DEADLINE_SECONDS + terms.STOP_SECONDS for seconds in renewed)
     assert last == 0.0
 
 
