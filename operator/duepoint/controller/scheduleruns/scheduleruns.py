@@ -71,8 +71,8 @@ class ScheduleRuns:
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
         #: By namespace and the digest at the end of its Jobs' names.
         self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
-        #: Deleted runs whose slots may still be in the queue, with the uid of their Schedule.
-        self._deleted: dict[str, str] = {}
+        #: Set while slots of deleted ScheduleRuns may be in the queue, as when a term begins.
+        self._unwanted = asyncio.Event()
         #: Deleted since the last list: an object read before that may still arrive.
         self._gone: set[str] = set()
         self._tasks: WorkQueue[Observed] = WorkQueue(term.clock, "schedulerun not looked at")
@@ -90,7 +90,10 @@ class ScheduleRuns:
 
     async def _work(self) -> None:
         await self.listed.wait()
-        await self._tasks.run(self._handle, _WORKERS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tasks.run(self._handle, _WORKERS))
+            trouble, asked = "slots of deleted scheduleruns not withdrawn", self._unwanted
+            await self._term.repeat(PART, self._withdraw, trouble, asked=asked, every_seconds=None)
 
     # -- the interface for other services --------------------------------------------------------
 
@@ -143,7 +146,6 @@ class ScheduleRuns:
     async def _list(self) -> None:
         self._requested.clear()
         before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
-        queued = {} if self.listed.is_set() else await self._queued()
         for namespace in self._term.namespaces or (None,):
             path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
             async for page in self._term.api.list_pages(path, schedules.ScheduleRun):
@@ -151,30 +153,14 @@ class ScheduleRuns:
                 await self._term.clock.sleep(0)  # other tasks go on between pages
         for uid in before - listed.keys():
             self._remove(uid)
-        for uid, item in listed.items():
-            self._deleted.pop(uid, None)
+        for item in listed.values():
             self._add(item)
-        for uid in queued.keys() - listed.keys():  # deleted while no leader was watching
-            shard, schedule_id = queued[uid]
-            found = await self._term.queue.definitions.read_definitions(shard, {schedule_id})
-            for known in found.values():
-                self._withdraw_soon(uid, known.namespace, known.uid)
         self._gone.clear()
         for run in self._runs.values():
             if run.ended_us is None and run.course.open:
                 run.is_doubtful = True
                 self._check_soon(run)
         self.listed.set()
-
-    async def _queued(self) -> dict[str, tuple[messages.ShardId, points.ScheduleId]]:
-        """Return the uids of the ScheduleRuns with queued slots, and where their Schedules are."""
-        queue = self._term.queue
-        return {
-            record.run_uid: (shard, point.schedule_id)
-            for shard in sharding.all_shards(queue.layouts.known())
-            async for point, record in queue.occurrences.all_occurrences(shard)
-            if point.kind in points.RUN_KINDS
-        }
 
     def _add(self, item: schedules.ScheduleRun) -> None:
         """Follow this object, unless it is followed already."""
@@ -199,8 +185,8 @@ class ScheduleRuns:
             del self._by_schedule[run.schedule_key]
         del self._by_digest[_digest(run)]
         self._outcomes.shown(uid)
-        if run.ended_us is None and run.course.schedule_uid:
-            self._withdraw_soon(uid, run.seen.namespace, run.course.schedule_uid)
+        if run.ended_us is None:
+            self._unwanted.set()
 
     def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
         """Return the ScheduleRun that requested an event's slot, and that slot."""
@@ -222,16 +208,9 @@ class ScheduleRuns:
     def _check_soon(self, run: ScheduleRunState) -> None:
         self._tasks.put(run.seen.uid, run.seen)
 
-    def _withdraw_soon(self, uid: str, namespace: str, schedule_uid: str) -> None:
-        self._deleted[uid] = schedule_uid
-        self._tasks.put(uid, Observed(namespace=namespace, name="", uid=uid, deleted=True))
-
     async def _handle(self, seen: Observed) -> float | None:
         uid = seen.uid
-        if (schedule_uid := self._deleted.get(uid)) is not None:
-            await self._withdraw_run(uid, schedule_uid, seen.namespace)
-            self._deleted.pop(uid, None)
-        elif uid not in self._runs and not seen.deleted:
+        if uid not in self._runs:
             item = await schedules.read_run(
                 self._term.api, seen.namespace, seen.name, not_before=seen.version
             )
@@ -240,7 +219,11 @@ class ScheduleRuns:
         run = self._runs.get(uid)
         if run is None or run.ended_us is not None:
             return None if run is None else await self._outlive(run)
-        waits = [await self.reconcile(run)]
+        try:
+            waits = [await self.reconcile(run)]
+        finally:
+            if uid not in self._runs:  # it was deleted meanwhile
+                self._unwanted.set()
         if self._runs.get(uid) is run:
             waits.append(await self._publish(run))
         return min((wait for wait in waits if wait is not None), default=None)
@@ -306,8 +289,12 @@ class ScheduleRuns:
         known = run.known
         assert known is not None  # noqa: S101 - found before
         run.is_doubtful = False  # a new doubt may come meanwhile
-        occurrences = await self._occurrences(known)
-        held = {point.slot_us for point, of in occurrences if of == run.seen.uid}
+        held = {
+            point.slot_us
+            for shard in sharding.homes(known.id, self._term.queue.layouts.known())
+            for point, run_uid in await self._occurrences(shard, known.id)
+            if run_uid == run.seen.uid
+        }
         await self._outcomes.catch_up()
         found: Collection[jobs.Job] = ()
         if known.rule.whole_seconds:
@@ -368,47 +355,47 @@ class ScheduleRuns:
         signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
         return msgspec.structs.replace(record, payload=payload, signature=signature)
 
-    async def _occurrences(self, known: Definition) -> list[tuple[points.DuePoint, str]]:
-        """Return a Schedule's queued points of ScheduleRuns, with the uids of these.
-
-        Raises QueueUnavailable.
-        """
-        found = self._term.queue.occurrences.all_occurrences
+    async def _occurrences(
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
+    ) -> list[tuple[points.DuePoint, str]]:
+        """Return queued points of ScheduleRuns, with the uids of these; raises QueueUnavailable."""
+        found = self._term.queue.occurrences.all_occurrences(shard, of)
         return [
             (point, record.run_uid)
-            for shard in sharding.homes(known.id, self._term.queue.layouts.known())
-            async for point, record in found(shard, of=known.id)
+            async for point, record in found
             if point.kind in points.RUN_KINDS
         ]
 
-    async def _withdraw_run(self, run_uid: str, schedule_uid: str, namespace: str) -> None:
-        """Withdraw the queued slots of a deleted ScheduleRun; leave running ones alone."""
-        known = await self._definitions(schedule_uid, namespace)
-        if known is None:
-            return
-        for point, of in await self._occurrences(known):
-            if of != run_uid:
-                continue
-            armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
-            if armed is not messages.Armed.APPLIED:
-                continue  # a worker has claimed it
-            await self._outcomes.catch_up()  # count earlier outcomes of the slot first
-            now_us = self._term.clock.now_us()
-            ended = RunEvent(
-                uid=known.uid,
-                namespace=known.namespace,
-                name=known.name,
-                generation=known.generation,
-                slot_us=point.slot_us,
-                trigger=point.kind.name.title(),
-                state=RunState.FAILED,
-                reason=Reason.DELETED,
-                at_us=now_us,
-                message="its ScheduleRun was deleted before the delivery was accepted",
-                finished_us=now_us,
-                run_uid=run_uid,
-            )
-            self._term.services.reporter.withdrawn(ended)
+    async def _withdraw(self) -> None:
+        """Withdraw the queued slots of ScheduleRuns that are gone; leave running ones alone."""
+        queue = self._term.queue
+        for shard in sharding.all_shards(queue.layouts.known()):
+            for point, run_uid in await self._occurrences(shard):
+                if run_uid in self._runs:
+                    continue
+                found = await queue.definitions.read_definitions(shard, {point.schedule_id})
+                for known in found.values():
+                    armed = await queue.occurrences.withdraw(known, point, self._term.epoch)
+                    if armed is messages.Armed.APPLIED:  # else a worker has claimed it
+                        await self._outcomes.catch_up()  # count earlier outcomes of the slot first
+                        self._term.services.reporter.withdrawn(self._deleted(known, point, run_uid))
+
+    def _deleted(self, known: Definition, point: points.DuePoint, run_uid: str) -> RunEvent:
+        now_us = self._term.clock.now_us()
+        return RunEvent(
+            uid=known.uid,
+            namespace=known.namespace,
+            name=known.name,
+            generation=known.generation,
+            slot_us=point.slot_us,
+            trigger=point.kind.name.title(),
+            state=RunState.FAILED,
+            reason=Reason.DELETED,
+            at_us=now_us,
+            message="its ScheduleRun was deleted before the delivery was accepted",
+            finished_us=now_us,
+            run_uid=run_uid,
+        )
 
     # -- the status ------------------------------------------------------------------------------
 
