@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.controller.scheduleruns import progress as courses
-from duepoint.controller.scheduleruns.progress import Progress, RunSlot
+from duepoint.controller.scheduleruns import runstatus as courses
+from duepoint.controller.scheduleruns.runstatus import Progress, RunSlot
 from duepoint.runs.run import RunEvent, RunState
 
 STATES = [

@@ -2,7 +2,7 @@
 
 Holds the steps that need no I/O: choosing the slots to enqueue next, and finding lost ones.
 ``scheduleruns`` does the I/O. A slot is *open* from the moment it is enqueued until its run has
-ended; ``progress`` counts the slots.
+ended; ``runstatus`` counts the slots.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from duepoint import errors
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import progress, runstatus
+from duepoint.controller.scheduleruns import runstatus
+from duepoint.controller.scheduleruns.runstatus import Progress, RunSlot
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
-from duepoint.schedules.slots import Slots
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +34,6 @@ class ScheduleRunState:
         verdict: why it cannot go on or has ended early; None = its progress says where it stands.
         published: the API server's status, as far as we know.
         published_at: when the status was last written, monotonic.
-        known: its Schedule's definition, read from the queue in each reconcile.
         planned: how many slots it has in all; None = not counted yet.
         is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
             enqueue without an answer, or a loss of Redis.
@@ -43,10 +42,9 @@ class ScheduleRunState:
     seen: Observed
     wanted: Wanted | None = None
     verdict: runstatus.Verdict | None = None
-    course: progress.Progress = field(default_factory=progress.Progress)
+    course: Progress = field(default_factory=Progress)
     published: runstatus.RunStatus = field(default_factory=runstatus.RunStatus)
     published_at: float = float("-inf")
-    known: Definition | None = None
     planned: int | None = None
     is_doubtful: bool = False
 
@@ -101,7 +99,7 @@ def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
 def adopt(run: ScheduleRunState, status: runstatus.RunStatus, records: Iterable[bytes]) -> None:
     """Continue from the status that the API server has, or from a newer record of the ledger."""
     run.published = status
-    run.course = progress.newest(status.course(), *records)
+    run.course = runstatus.newest(status.course(), *records)
     if status.runs is not None and status.runs.planned is not None:
         run.planned = status.runs.planned
     run.is_doubtful = bool(run.course.open)
@@ -119,60 +117,48 @@ def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
 # -- choosing slots ------------------------------------------------------------------------------
 
 
-def _timeline(run: ScheduleRunState) -> Slots:
-    """Return all slots of its Schedule."""
-    assert run.known is not None  # noqa: S101 - called only once it is found
-    return manualruns.timeline(run.known)
-
-
-def count(run: ScheduleRunState) -> int:
+def count(wanted: Wanted, known: Definition, course: Progress) -> int:
     """Return how many slots it has in all: those opened so far, and those left."""
-    assert run.wanted is not None  # noqa: S101
-    return run.course.opened + manualruns.left(run.wanted, _timeline(run), run.course.cursor_us)
+    return course.opened + manualruns.left(wanted, manualruns.timeline(known), course.cursor_us)
 
 
-def too_many(run: ScheduleRunState) -> runstatus.Verdict | None:
+def too_many(wanted: Wanted, course: Progress, planned: int) -> runstatus.Verdict | None:
     """Return the refusal of a range with too many slots, before any of them starts."""
-    wanted, planned = run.wanted, run.planned
-    if wanted is None or planned is None or not isinstance(wanted.slots, Backfill):
-        return None
-    limit = wanted.slots.limit
-    if run.course.opened or planned <= limit:
+    if not isinstance(wanted.slots, Backfill) or course.opened or planned <= wanted.slots.limit:
         return None
     said = (
-        f"the range holds {planned} slots and spec.backfill.limit allows {limit}, so nothing was "
-        "started; write a shorter range, or a limit of up to 10000"
+        f"the range holds {planned} slots and spec.backfill.limit allows {wanted.slots.limit}, so "
+        "nothing was started; write a shorter range, or a limit of up to 10000"
     )
     return runstatus.failed(Reason.INVALID_SPEC, said)
 
 
-def _parallel(run: ScheduleRunState) -> int:
+def _parallel(wanted: Wanted, known: Definition) -> int:
     """Return how many slots may be open at once.
 
     If the Schedule's policy lets no runs overlap, the runs of a backfill go one after the other:
     enqueued together, all but one would be skipped, or they would replace each other.
     """
-    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
-    if not isinstance(run.wanted.slots, Backfill):
+    if not isinstance(wanted.slots, Backfill):
         return 1
-    policy = run.known.rule.policy
+    policy = known.rule.policy
     if policy.concurrency == "Allow":
-        return run.wanted.slots.max_parallel
-    return min(run.wanted.slots.max_parallel, max(1, policy.max_concurrency))
+        return wanted.slots.max_parallel
+    return min(wanted.slots.max_parallel, max(1, policy.max_concurrency))
 
 
-def open_next(run: ScheduleRunState) -> list[int]:
+def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
     """Open the next slots, and return them."""
-    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
-    course = run.course
-    room = max(0, _parallel(run) - len(course.open))
-    whole_seconds = run.known.rule.whole_seconds
+    room = max(0, _parallel(wanted, known) - len(course.open))
     following = manualruns.following(
-        run.wanted, _timeline(run), course.cursor_us, whole_seconds=whole_seconds
+        wanted,
+        manualruns.timeline(known),
+        course.cursor_us,
+        whole_seconds=known.rule.whole_seconds,
     )
     opened = list(itertools.islice(following, room))
     for slot_us in opened:
-        course.cursor_us, course.open[slot_us] = slot_us, progress.RunSlot()
+        course.cursor_us, course.open[slot_us] = slot_us, RunSlot()
     return opened
 
 
@@ -204,7 +190,7 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """Apply an existing Job: its run has started, and may have ended."""
     start = jobstate.start_of(job, run.owner(), slot_us)
     end = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job))
-    progress.applied(run.course, start if end is None else end)
+    runstatus.applied(run.course, start if end is None else end)
 
 
 def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> None:
@@ -222,4 +208,4 @@ def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> 
         message=message,
         run_uid=run.seen.uid,
     )
-    progress.applied(run.course, event)
+    runstatus.applied(run.course, event)

@@ -30,7 +30,7 @@ import msgspec
 
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import progress, runstate, runstatus
+from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
@@ -42,7 +42,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
-from duepoint.schedules.manualruns import Trigger
+from duepoint.schedules.manualruns import Trigger, Wanted
 
 PART = "scheduleruns"
 
@@ -50,7 +50,7 @@ _WORKERS = 8
 #: The wait between two reads of a missing Schedule; an event causes an earlier one.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
-#: The least time between two status writes of a ScheduleRun in progress.
+#: The least time between two status writes of a ScheduleRun in runstatus.
 _INTERVAL_SECONDS = 1.0
 #: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
 _JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
@@ -119,13 +119,13 @@ class ScheduleRuns:
                 return
         if slot_us != event.slot_us:  # the Job's annotation may name another slot
             event = msgspec.structs.replace(event, slot_us=slot_us)
-        if progress.applied(run.course, event):
+        if runstatus.applied(run.course, event):
             self._check_soon(run)
 
     def record(self, event: RunEvent) -> tuple[str, bytes]:
         """Return the uid and the ledger's record of the event's ScheduleRun; empty = no such."""
         run, _ = self._of_event(event)
-        return ("", b"") if run is None else (run.seen.uid, progress.pack(run.course))
+        return ("", b"") if run is None else (run.seen.uid, runstatus.pack(run.course))
 
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
@@ -233,44 +233,44 @@ class ScheduleRuns:
 
         None = not before the next event.
         """
-        if run.wanted is None:
+        if (wanted := run.wanted) is None:
             return None
-        run.verdict = missing = await self._find(run)
-        if missing is not None and runstatus.has_ended(missing):
-            return None
-        if missing is not None:
-            is_absent = missing[0].reason is Reason.SCHEDULE_NOT_FOUND
+        run.verdict = None
+        known = await self._find(run, wanted)
+        if not isinstance(known, Definition):
+            run.verdict = known
+            if runstatus.has_ended(known):
+                return None
+            is_absent = known[0].reason is Reason.SCHEDULE_NOT_FOUND
             return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
         try:
-            lost = await self._recover(run) if run.is_doubtful else []
-            run.planned = runstate.count(run)
-            run.verdict = runstate.too_many(run)
+            lost = await self._recover(run, known) if run.is_doubtful else []
+            run.planned = runstate.count(wanted, known, run.course)
+            run.verdict = runstate.too_many(wanted, run.course, run.planned)
             if run.verdict is None:
-                await self._enqueue(run, lost)
+                await self._enqueue(run, wanted, known, lost)
         except BaseException:
             run.is_doubtful = True
             raise
         return None
 
-    async def _find(self, run: ScheduleRunState) -> runstatus.Verdict | None:
-        """Read its Schedule's definition from the queue; without one, return a verdict saying why.
+    async def _find(self, run: ScheduleRunState, wanted: Wanted) -> Definition | runstatus.Verdict:
+        """Return its Schedule's definition, read from the queue; without one, say why.
 
         A ScheduleRun that has begun ends with its Schedule, whose slots left the queue with it.
         """
         namespace, name = run.schedule_key
         if run.course.schedule_uid:
-            run.known = await self._definitions(run.course.schedule_uid, namespace)
-            if run.known is not None:
-                return None
-        run.known = None
+            known = await self._definitions(run.course.schedule_uid, namespace)
+            if known is not None:
+                return known
         found = await schedules.read(self._term.api, namespace, name)
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
         if run.has_begun and (found is None or found.metadata.uid != run.course.schedule_uid):
             await self._outcomes.catch_up()  # count what has ended before nothing counts any more
-            assert run.wanted is not None  # noqa: S101 - the caller has checked
             identity = f"{namespace}/{name} (uid {run.course.schedule_uid})"
-            return runstatus.cut_off(run.wanted, identity, run.course, run.planned)
+            return runstatus.cut_off(wanted, identity, run.course, run.planned)
         if found is None:
             run.course.schedule_uid = ""
             message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
@@ -281,13 +281,11 @@ class ScheduleRuns:
             message = f"generation {generation} of Schedule {namespace}/{name} is not in the queue;"
             message += " its own conditions say why"
             return conditions.reconciling(Reason.PENDING, message)
-        run.known, run.course.schedule_uid = known, known.uid
-        return None
+        run.course.schedule_uid = known.uid
+        return known
 
-    async def _recover(self, run: ScheduleRunState) -> list[int]:
+    async def _recover(self, run: ScheduleRunState, known: Definition) -> list[int]:
         """Find out where each open slot is; return lost ones. The order of these steps matters."""
-        known = run.known
-        assert known is not None  # noqa: S101 - found before
         run.is_doubtful = False  # a new doubt may come meanwhile
         held = {
             point.slot_us
@@ -314,10 +312,11 @@ class ScheduleRuns:
 
     # -- the queue -------------------------------------------------------------------------------
 
-    async def _enqueue(self, run: ScheduleRunState, lost: list[int]) -> None:
+    async def _enqueue(
+        self, run: ScheduleRunState, wanted: Wanted, known: Definition, lost: list[int]
+    ) -> None:
         """Enqueue lost slots and the next ones; raises TryLater or WorldChanged."""
-        known, wanted, payload = run.known, run.wanted, b""
-        assert known is not None and wanted is not None  # noqa: S101, PT018
+        payload = b""
         if isinstance(wanted.slots, Trigger):
             found = await _payload_of(self._term.api, run.seen)
             if found is None:
@@ -325,30 +324,27 @@ class ScheduleRuns:
             payload = found
         async with self._outcomes.turn:  # or an older record may be stored after ours
             still_open = [slot_us for slot_us in lost if slot_us in run.course.open]
-            if not (slots_us := still_open + runstate.open_next(run)):
+            if not (slots_us := still_open + runstate.open_next(wanted, known, run.course)):
                 return
             wanted_points = [
                 (
                     points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
-                    self._record(run, known, slot_us, payload),
+                    self._record(run.seen.uid, wanted, known, slot_us, payload),
                 )
                 for slot_us in slots_us
             ]
-            homes = sharding.homes(known.id, self._term.queue.layouts.known())
-            self._outcomes.place(run.seen.uid, *homes)
-            record = run.seen.uid, progress.pack(run.course)
+            record = self._outcomes.placed(run.seen.uid, known), runstatus.pack(run.course)
             await self._term.queue.occurrences.enqueue_many(
                 known, wanted_points, self._term.epoch, ledger=record
             )
 
     def _record(
-        self, run: ScheduleRunState, known: Definition, slot_us: int, payload: bytes
+        self, run_uid: str, wanted: Wanted, known: Definition, slot_us: int, payload: bytes
     ) -> messages.OccurrenceRecord:
-        assert run.wanted is not None  # noqa: S101
-        record = messages.OccurrenceRecord(trigger=run.wanted.trigger, run_uid=run.seen.uid)
-        if not isinstance(run.wanted.slots, Trigger):
+        record = messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid)
+        if not isinstance(wanted.slots, Trigger):
             return record
-        record = msgspec.structs.replace(record, concurrency=run.wanted.slots.concurrency)
+        record = msgspec.structs.replace(record, concurrency=wanted.slots.concurrency)
         if not payload:
             return record
         signed = records.signed_content(record, known.uid, slot_us, payload)
@@ -405,7 +401,7 @@ class ScheduleRuns:
         It is written at most once a second while runs progress, and at once after any other change.
         """
         verdict, now = run.standing(), self._term.clock.monotonic()
-        counted = progress.pack(run.course)
+        counted = runstatus.pack(run.course)
         status = runstatus.rendered(
             verdict,
             run.course,
@@ -436,7 +432,7 @@ class ScheduleRuns:
             run.published = status
         # No status shows that a Job is being replaced.
         is_replacing = any(slot.is_replaced for slot in run.course.open.values())
-        if counted == progress.pack(run.course) and not is_replacing:
+        if counted == runstatus.pack(run.course) and not is_replacing:
             self._outcomes.shown(run.seen.uid)
         if run.course.schedule_uid:
             self._term.services.jobs.request(run.course.schedule_uid)
@@ -449,7 +445,7 @@ class ScheduleRuns:
             return
         status = runstatus.read(bytes(item.status))
         if status != run.published:
-            runstate.adopt(run, status, [progress.pack(run.course)])
+            runstate.adopt(run, status, [runstatus.pack(run.course)])
 
 
 async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:
