@@ -20,7 +20,7 @@ Job does not exist, or was released, its run counts as failed. A worker that rep
 that among the outcomes before it deletes the Job, so every outcome up to then is read first:
 otherwise a Job that Duepoint replaced could be taken for one that a user deleted.
 
-*Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
+*Beyond the limits.* See ``jobstate``: a Job is the proof that its slot ran.
 
 *Without Pods.* The Job controller retries for ever when its Pods are refused, and neither the Job
 nor its owner shows that. After a while we read the reason from the Job controller's Events about
@@ -36,7 +36,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from duepoint import faults, telemetry
-from duepoint.controller.jobs import history, jobstate
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.state import ScheduleState
@@ -88,7 +88,7 @@ class JobSync:
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
-        self.late = history.LateRequests()
+        self.late = jobstate.LateRequests()
         #: Jobs of Schedules that the watch shows, by their uids, and those of each Schedule.
         self._jobs: dict[str, OwnedJob] = {}
         self._of: dict[jobs.JobOwner, dict[str, OwnedJob]] = {}
@@ -357,7 +357,7 @@ class JobSync:
         owned = self._owned(state.owner)
         finished = [job for job in owned if job.succeeded is not None and not job.is_leaving]
         known = await self._reporter.definition(schedule_uid) if finished else None
-        if known is None or not (beyond := history.too_many(finished, known.rule.policy)):
+        if known is None or not (beyond := jobstate.too_many(finished, known.rule.policy)):
             return None
         queue = self._term.queue
         held_us = {  # slots that will be tried (again), of any kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs import history
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
@@ -56,7 +56,7 @@ def test_the_oldest_beyond_each_limit_go():
     listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
     listed += [finished(slot, succeeded=False) for slot in (7, 6)]
     policy = Policy(successful_limit=3, failed_limit=1)
-    assert [job.slot_us for job in history.too_many(listed, policy)] == [1, 2, 6]
+    assert [job.slot_us for job in jobstate.too_many(listed, policy)] == [1, 2, 6]
 
 
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
