@@ -333,7 +333,9 @@ class ScheduleRuns:
                 )
                 for slot_us in slots_us
             ]
-            record = self._outcomes.placed(run.seen.uid, known), runstatus.pack(run.course)
+            homes = sharding.homes(known.id, self._term.queue.layouts.known())
+            self._outcomes.place(run.seen.uid, *homes)
+            record = run.seen.uid, runstatus.pack(run.course)
             await self._term.queue.occurrences.enqueue_many(
                 known, wanted_points, self._term.epoch, ledger=record
             )
