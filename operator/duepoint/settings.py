@@ -1,9 +1,9 @@
 """Settings of the processes, read once at start from the environment and the command line.
 
 Each setting is a field below. Its environment variable is ``DUEPOINT_`` and its name in capitals;
-its flag is the name with dashes. A flag overrides the variable. A wrong value raises an
-``InvalidSetting`` that says which one and what to write; the command line turns it into exit code
-2. Values of secrets are never repeated.
+its flag is the name with dashes. A flag overrides the variable. A wrong value, or a variable
+with our prefix that names no setting, raises an ``InvalidSetting`` that says which one and what to
+write; the command line turns it into exit code 2. Values of secrets are never repeated.
 """
 
 from __future__ import annotations
@@ -330,6 +330,7 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | No
     ``flags`` are the values of the command line by setting name; None means not given.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
+    _refuse_unknown(environ)
     values: dict[str, Any] = {}
     for name, field in known.items():
         given, spelled = flags.get(name), flag(name)
@@ -350,3 +351,39 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | No
 def from_environment(kind: type[S], flags: Mapping[str, str | None]) -> S:
     """Return the settings of this process."""
     return read(kind, os.environ, flags)
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    """Refuse unknown variables: a misspelt one would otherwise silently have no effect."""
+    known = {
+        variable(field.name)
+        for kind in (OperatorSettings, WorkerSettings, ApiSettings)
+        for field in dataclasses.fields(kind)
+    }
+    ours = {name for name in environ if name.startswith(PREFIX)} - known - _OF_CLIENTS
+    for name in sorted(ours):
+        if not name.startswith(_FOREIGN) and not _SERVICE_LINK.search(name):
+            listed = ", ".join(sorted(known))
+            raise errors.InvalidSetting(name, f"is no setting; known are {listed}")
+
+
+# Variables with our prefix that belong to the development tools.
+_FOREIGN = (
+    "DUEPOINT_CACHE",
+    "DUEPOINT_KUBERNETES",
+    "DUEPOINT_RELEASES",
+    "DUEPOINT_STATE",
+    "DUEPOINT_TEST_",
+)
+#: Variables of the HTTP API's client and ``duepoint set``, often set in the same shell.
+_OF_CLIENTS = frozenset(
+    {
+        "DUEPOINT_API_URL",
+        "DUEPOINT_API_TOKEN",
+        "DUEPOINT_API_TOKEN_FILE",
+        "DUEPOINT_API_CA_FILE",
+        "DUEPOINT_API_SEND_TOKEN",
+    }
+)
+# The kubelet gives each Pod variables of this form for every Service of its namespace.
+_SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")

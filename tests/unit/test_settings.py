@@ -53,6 +53,35 @@ def test_a_password_is_never_repeated(environ):
     assert "hunter2" not in str(caught.value)
 
 
+def test_what_the_client_of_the_http_api_reads_is_no_mistake(environ):
+    given = {
+        "DUEPOINT_API_URL": "https://a.example", "DUEPOINT_API_TOKEN": "t",
+        "DUEPOINT_API_TOKEN_FILE": "/t", "DUEPOINT_API_CA_FILE": "/ca",
+        "DUEPOINT_API_SEND_TOKEN": "1",
+    }  # fmt: skip
+
+    assert read({**environ, **given})
+    with pytest.raises(errors.InvalidSetting, match="DUEPOINT_API_TOKENS: is no setting"):
+        read({**environ, "DUEPOINT_API_TOKENS": "t"})
+
+
+def test_a_misspelt_variable_is_refused(environ):
+    with pytest.raises(errors.InvalidSetting, match="DUEPOINT_BATHC"):
+        read({**environ, "DUEPOINT_BATHC": "7"})
+
+
+def test_variables_that_the_kubelet_makes_for_services_are_left_alone(environ):
+    linked = {
+        "DUEPOINT_VALKEY_SERVICE_HOST": "10.0.0.1",
+        "DUEPOINT_VALKEY_SERVICE_PORT": "6379",
+        "DUEPOINT_VALKEY_SERVICE_PORT_REDIS": "6379",
+        "DUEPOINT_VALKEY_PORT": "tcp://10.0.0.1:6379",
+        "DUEPOINT_VALKEY_PORT_6379_TCP": "tcp://10.0.0.1:6379",
+        "DUEPOINT_VALKEY_PORT_6379_TCP_ADDR": "10.0.0.1",
+    }
+    assert read({**environ, **linked})
+
+
 def test_a_required_setting_says_how_to_give_it(environ):
     del environ["DUEPOINT_REDIS_URL"]
     with pytest.raises(errors.InvalidSetting, match="--redis-url"):

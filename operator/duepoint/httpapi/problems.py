@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 #: The code tells a program what to do; ``field`` and ``detail`` say what is wrong.
 KINDS: Final = {
-    "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not JSON"),
+    "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not JSON of one meaning"),
     "InvalidField": Kind(400, "A field is unknown, missing or wrong"),
     "InvalidParameter": Kind(400, "A query parameter or header is unknown, repeated or wrong"),
     "Unauthenticated": Kind(401, "There is no valid bearer token"),

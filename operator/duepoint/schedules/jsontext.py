@@ -6,12 +6,14 @@ in the same text: one such object on a page would hide all the others. So our ow
 below theirs. ``clipped`` makes such text readable; ``too_deep`` names the field of a spec.
 
 Payloads are handed on byte by byte and decoded elsewhere, so ``problem`` refuses what would fail
-there. Linear in the bytes. Pure.
+there, or would be read differently. Linear in the bytes. Pure.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import msgspec
 
@@ -69,21 +71,38 @@ def too_deep(text: bytes) -> str:
 
 
 _decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+class _KeyTwice(ValueError):
+    pass
 
 
 def problem(text: bytes) -> str | None:
     """Return what is wrong with a JSON text, or None; who decodes its fields reports other errors.
 
-    Of equal keys the last one counts, as with every other decoder of ours.
+    RFC 8259 leaves open which of equal keys counts, so two readers would read different things.
     """
     if where := too_deep(text):
         return f"is nested deeper than {DEEPEST} levels under {where!r}; write it flatter"
     try:
-        _decoder.decode(text)
+        if _encoder.encode(_decoder.decode(text)) == text:
+            return None  # compact, as most clients send it, so no key was lost
+        json.loads(text, object_pairs_hook=_without_equal_keys, parse_int=str)
     except msgspec.ValidationError:
         return "has a number that no double can hold; write it as a string"
     except UnicodeDecodeError as error:
         return f"is not UTF-8 ({error.reason})"
-    except msgspec.DecodeError:
+    except _KeyTwice as key:
+        return f"has the key {key.args[0]!r} twice; write it once"
+    except ValueError:  # no JSON
         pass
     return None
+
+
+def _without_equal_keys(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _KeyTwice(key)
+        seen.add(key)

@@ -6,6 +6,8 @@ of the API and of the leader; for these it would take minutes.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from duepoint.controller.schedulesets import setrows
@@ -35,6 +37,32 @@ def test_what_is_wrong_with_a_hostile_text_is_soon_found(text):
     assert jsontext.problem(text) is None
     assert jsontext.too_deep(text) == ""
     jsontext.clipped(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a": "\"", "b": 1, "a": 2}',
+        r'{"x": "\\", "a": 1, "a": 2}',
+        r'{"x": "a\": 1, ", "a": 1, "a" : 2}',
+        '{"a": 1, "b": {"c": [{"a" \n:1, "a":2}]}}',
+        r'{"a": 1, "\u0061": 2}',
+    ],
+)
+def test_equal_keys_are_found_behind_all_kinds_of_strings(text):
+    assert jsontext.problem(text.encode()) == "has the key 'a' twice; write it once"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 'b": 1, "a": 2', "c": "\\"},
+        {"a": '"a": 1', "b": ['"a":', "a", '\\"a\\":']},
+        {"a": {"a": {"a": []}}},
+    ],
+)
+def test_what_only_looks_like_a_key_is_none(value):
+    assert jsontext.problem(json.dumps(value).encode()) is None
 
 
 def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():

@@ -85,6 +85,7 @@ def test_an_instant_that_passed_before_it_was_written_runs_within_its_deadline_o
         (b'{"id": "a", "schedule": "@daily", "suspend": "no"}', "suspend"),
         (b'{"id": "a", "schedule": "@daily", "dst": {"gap": "Twice"}}', "dst.gap"),
         (b'{"id": "a", "schedule": "@daily", "payload": "' + b"x" * 80 + b'"}', "payload"),
+        (b'{"id": "a", "id": "b", "schedule": "@daily"}', ""),
         (b'{"id": "a", "schedule": "@daily", "payload": NaN}', ""),
         (b'{"id": "a", "schedule": "@daily", "payload": 1e400}', ""),
         (b'\xef\xbb\xbf{"id": "a", "schedule": "@daily"}', ""),
