@@ -61,16 +61,9 @@ _HEAD = """\
 
 `duepoint operator`, `duepoint worker` and `duepoint api` read each setting from a flag or from an
 environment variable, once, at start; a flag wins. There is no configuration file. A wrong value,
-<<<<<<< ours
-or a required setting that is missing, ends the process with exit code 2 and one line that names it.
-Lists are separated by commas. The chart sets these from its values; see [Install with
-Helm](../howto/install-with-helm.md).
-=======
 a required setting that is missing, and a variable with our prefix that names no setting end the
 process with exit code 2 and one line that names it. Lists are separated by commas. The chart sets
-these from
-its values; see [Install with Helm](../howto/install-with-helm.md).
->>>>>>> theirs
+these from its values; see [Install with Helm](../howto/install-with-helm.md).
 
 The API server is found as kubectl finds it, by `KUBECONFIG` or `~/.kube/config`, and in a Pod by
 its own account. Traces of a worker follow [OpenTelemetry's
