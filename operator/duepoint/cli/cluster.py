@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors
-from duepoint.cli import grouping, options
+from duepoint.cli import options
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port, schedules
 from duepoint.kube import errors as kube_errors
@@ -142,7 +142,7 @@ async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetti
         return no_crd()
     except kube_errors.ApiError:
         return errors.InvalidSetting("NAME", f"{message}; {hint}")
-    if near := grouping.nearest(name, [item["metadata"]["name"] for item in found]):
+    if near := options.nearest(name, [item["metadata"]["name"] for item in found]):
         hint = f'did you mean "{near}"?'
     return errors.InvalidSetting("NAME", f"{message}; {hint}")
 

@@ -194,16 +194,11 @@ def _clock_changes(
     for start, before, after in zone.changes_after(from_us // _SECOND_US):
         is_gap = after > before
         span = min(start + before, start + after), max(start + before, start + after)
-        if is_gap in changes or not (times := _times(known, *span)):
+        if is_gap in changes or not known.pattern.count(*span):
             continue
         begin, end = map(_clock_text, span)
         day = local.text(start * _SECOND_US)[:10]
-        many = known.pattern.count(*span) > 1
-        if is_gap:
-            changed = f"jump from {begin} to {end}, so {times} {'do' if many else 'does'} not exist"
-        else:
-            verb = "come" if many else "comes"
-            changed = f"go back from {end} to {begin}, so {times} {verb} twice"
+        changed = f"jump from {begin} to {end}" if is_gap else f"go back from {end} to {begin}"
         width = 0 if is_gap else span[1] - span[0]
         first_us, last_us = (start - width) * _SECOND_US, (start + width) * _SECOND_US
         runs = expression.walk(known, first_us - 1, last_us - bool(width))
@@ -218,25 +213,13 @@ def _clock_changes(
 #: What happens to times that do not exist, and to times that come twice.
 _ON_GAP = {
     expressions.Gap.RUN_ONCE: "runs once, at {} (gap: RunOnce)",
-    expressions.Gap.SKIP: "does not run for them (gap: Skip)",
+    expressions.Gap.SKIP: "does not run in between (gap: Skip)",
 }
 _ON_OVERLAP = {
     expressions.Overlap.FIRST: "runs the first time only, at {} (overlap: First)",
     expressions.Overlap.SECOND: "runs the second time only, at {} (overlap: Second)",
     expressions.Overlap.BOTH: "runs both times, at {} (overlap: Both)",
 }
-
-
-def _times(known: cron.Cron, begin: int, end: int) -> str:
-    """Return the expression's local times in a range of seconds in words; empty if none."""
-    count, time = known.pattern.count(begin, end), begin - 1
-    times: list[str] = []
-    while len(times) < min(count, _LISTED):
-        time = known.pattern.first_from(time + 1)
-        times.append(_clock_text(time))
-    if count > _LISTED:
-        return f"{', '.join(times)} and {count - _LISTED} more"
-    return " and ".join(filter(None, (", ".join(times[:-1]), *times[-1:])))
 
 
 def _clock_text(local: int) -> str:

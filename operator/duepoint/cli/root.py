@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from duepoint import __version__, errors
-from duepoint.cli import grouping, output
+from duepoint.cli import options, output
 
 #: For each subcommand its module below ``duepoint.cli`` with its name there, and the first sentence
 #: of its help, so that the list of all subcommands imports none of them.
@@ -100,7 +100,7 @@ _HOMES = {
 }
 
 
-class Commands(grouping.CommandGroup):
+class Commands(options.CommandGroup):
     """A group whose subcommands are imported only when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -139,7 +139,7 @@ class Commands(grouping.CommandGroup):
         except errors.DuepointError as error:
             return _refused(str(error), program)
         except click.ClickException as error:
-            return _refused(grouping.of_click(error), program)
+            return _refused(options.of_click(error), program)
         except OSError as error:  # such as a disk that is full
             _write_no_more()
             return _refused(f"could not write the output: {error.strerror}", program)

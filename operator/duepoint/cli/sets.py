@@ -25,7 +25,7 @@ import click
 import msgspec
 
 from duepoint import client, errors
-from duepoint.cli import apisession, grouping, instants, options, output
+from duepoint.cli import apisession, instants, options, output
 from duepoint.client import problems
 from duepoint.expressions import durations
 
@@ -34,7 +34,7 @@ _PAGE = 500
 _NEXT = 3
 
 
-@click.group("set", cls=grouping.CommandGroup)
+@click.group("set", cls=options.CommandGroup)
 def sets() -> None:
     """Look at and change the members of a ScheduleSet, through the HTTP API.
 

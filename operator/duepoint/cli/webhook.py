@@ -20,7 +20,7 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
-from duepoint.cli import grouping, instants, options, output
+from duepoint.cli import instants, options, output
 from duepoint.cli.check import validate
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets
@@ -45,7 +45,7 @@ def _assigned(text: str) -> tuple[str, str, str]:
     return name, key, value
 
 
-@click.group("webhook", cls=grouping.CommandGroup)
+@click.group("webhook", cls=options.CommandGroup)
 def webhook() -> None:
     """Send a sample of a Schedule's webhook; check a request that was received."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors, expressions
-from duepoint.cli import grouping, instants
+from duepoint.cli import instants, options
 from duepoint.cli.check import manifests, structure
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
@@ -129,7 +129,7 @@ def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
 def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
     for name in content:
         if name not in _TOP:
-            meant = grouping.nearest(name, _TOP)
+            meant = options.nearest(name, _TOP)
             hint = f"did you mean {meant}?" if meant else f"known here: {', '.join(_TOP)}"
             yield Problem(name[:64], f"is unknown; {hint}")
     metadata = content.get("metadata")

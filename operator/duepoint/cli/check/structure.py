@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from duepoint import errors
-from duepoint.cli import grouping, instants
+from duepoint.cli import instants, options
 from duepoint.cli.check.manifests import Problem
 from duepoint.expressions import durations
 from duepoint.model import checks as limits
@@ -105,7 +105,7 @@ def _nearest(name: str, known: Iterable[str]) -> tuple[str, str]:
     field, hint = _ELSEWHERE.get(name.lower(), ("", ""))
     if field in known:
         return field, hint
-    field = grouping.nearest(name, known)
+    field = options.nearest(name, known)
     return field, f"did you mean {field}?" if field else ""
 
 
@@ -216,7 +216,7 @@ def _trouble(schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
     for keyword in _LIMITS.get(type(value), ()):
         if keyword in known and limits.REFUSES[keyword](value, known[keyword]):
             words = limits.WORDS[keyword](value, known[keyword])
-            near = grouping.nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
+            near = options.nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
             return f"{words}; did you mean {near}?" if near else words
     if isinstance(value, dict) and len(value) > known.get("maxProperties", len(value)):
         return limits.WORDS["maxItems"](value, known["maxProperties"])

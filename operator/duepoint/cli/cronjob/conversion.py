@@ -27,7 +27,7 @@ import click
 import yaml
 
 from duepoint import errors, expressions
-from duepoint.cli import grouping, instants, options, output
+from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import differences
@@ -396,7 +396,7 @@ def _comment(texts: Iterable[str]) -> None:
     sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
 
-@click.group("import", cls=grouping.CommandGroup)
+@click.group("import", cls=options.CommandGroup)
 def importing() -> None:
     """Print Schedules made of what another scheduler runs."""
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duepoint import client, errors, settings
-from duepoint.cli import apisession, grouping, instants, options, output
+from duepoint.cli import apisession, instants, options, output
 from duepoint.cli.queue import queue as queues
 from duepoint.delayqueue import deadletters
 from duepoint.expressions import durations
@@ -203,7 +203,7 @@ def _of_letters(look: Look) -> Callable[..., None]:
 # -- list ----------------------------------------------------------------------------------------
 
 
-@click.group("dlq", cls=grouping.CommandGroup)
+@click.group("dlq", cls=options.CommandGroup)
 def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duepoint import clock, errors, settings
-from duepoint.cli import grouping, options, output
+from duepoint.cli import options, output
 from duepoint.delayqueue import sharding
 from duepoint.schedules import slots
 from duepoint.schedules.points import PointKind
@@ -115,7 +115,7 @@ async def _read_layout(queue: DelayQueue) -> None:
 _MOST_POINTS = 1_000
 
 
-@click.group("queue", cls=grouping.CommandGroup)
+@click.group("queue", cls=options.CommandGroup)
 def queue() -> None:
     """Look into the queue in Redis, and cut it anew; all but partition change nothing.
 

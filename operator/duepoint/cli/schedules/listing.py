@@ -12,7 +12,6 @@ from duepoint.cli.cluster import ClusterSession
 from duepoint.cli.schedules import facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.runs.history import PastSlot
-from duepoint.runs.run import REGULAR
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType
 
@@ -141,7 +140,8 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     for slot_us in upcoming:
         output.say(f"  {local.text(slot_us)}")
     output.say("last slots" if slots else "last slots: none")
-    output.show_rows(slots, "table", columns(known.zone))
+    for slot in known.recent:
+        output.say(f"  {why.sentence(slot)}")
 
 
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
@@ -181,27 +181,3 @@ def row(slot: PastSlot) -> output.Row:
 
 def _seconds(from_us: int, to_us: int) -> float | None:
     return max(0, to_us - from_us) / _SECOND_US if from_us and to_us else None
-
-
-def columns(zone: str) -> output.Columns:
-    """Return the columns of a table of slots, with times in the Schedule's zone."""
-    local = instants.LocalTime(zone)
-
-    def when(row: output.Row) -> str:
-        slot = local.text(instants.strict_us(str(row["scheduledTime"])))
-        if row["count"] > 1:
-            return f"{slot} (and {row['count'] - 1} before)"
-        return slot if row["trigger"] in REGULAR else f"{slot} (by hand)"
-
-    return {
-        "slot": when,
-        "outcome": "outcome",
-        "late": lambda row: _span(row["lateSeconds"]),
-        "took": lambda row: _span(row["tookSeconds"]),
-        "attempts": lambda row: str(row["attempts"] or ""),
-        "why": lambda row: ": ".join(filter(None, (row["reason"], row["message"]))),
-    }
-
-
-def _span(seconds: float | None) -> str:
-    return "" if seconds is None else output.span(seconds)

@@ -202,7 +202,7 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
     if newest.outcome == "Running":
         yield _of_shown(facts, newest)
         return
-    yield Finding(newest.why, _sentence(newest), _streak_us(facts, newest.why))
+    yield Finding(newest.why, sentence(newest), _streak_us(facts, newest.why))
     # A run may block the next slot. If that run's Pod does not start, the Pod is what to repair.
     yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
 
@@ -230,7 +230,7 @@ def _of_completion(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 def _well(facts: ScheduleFacts) -> Finding:
     newest = next((slot for slot in facts.recent if slot.outcome == "Succeeded"), None)
-    said = "no slot was due yet" if newest is None else _sentence(newest)
+    said = "no slot was due yet" if newest is None else sentence(newest)
     following = f"; the next is {instants.utc_text(facts.next_us)}" if facts.next_us else ""
     return Finding(diagnosis.WELL, f"nothing is wrong: {said}{following}")
 
@@ -344,11 +344,11 @@ def of_slot(  # noqa: PLR0911 - a case each
 def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Finding:
     """Return what happened to a slot that is in the status."""
     if slot.outcome != "Running":
-        return Finding(slot.why, _sentence(slot), slot.since_us or slot.slot_us)
+        return Finding(slot.why, sentence(slot), slot.since_us or slot.slot_us)
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
     if job is not None and job.pod_trouble:
         return _of_job(job, slot.started_us)
-    return Finding(Reason.RUNNING, _sentence(slot), slot.started_us)
+    return Finding(Reason.RUNNING, sentence(slot), slot.started_us)
 
 
 def _outside(text: str) -> Finding:
@@ -410,7 +410,7 @@ _VERBS = {
 }
 
 
-def _sentence(slot: PastSlot) -> str:
+def sentence(slot: PastSlot) -> str:
     """Return what happened to a slot, in a sentence."""
     local = instants.utc_text(slot.slot_us)
     many = slot.count > 1
@@ -423,6 +423,9 @@ def _sentence(slot: PastSlot) -> str:
         verb += " by hand"
     elif slot.started_us and not many:
         late = f", started {output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)} late"
+    if slot.started_us and slot.finished_us:
+        took = output.span(max(0, slot.finished_us - slot.started_us) / _SECOND_US)
+        late += f", took {took}"
     attempts = f", {slot.attempts} attempts" if slot.attempts > 1 else ""
     reason = f" ({slot.reason})" if slot.reason and slot.reason != slot.outcome else ""
     message = f": {slot.message}" if slot.message else ""
