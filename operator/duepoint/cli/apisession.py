@@ -130,7 +130,13 @@ async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, 
         try:
             yield api, namespace
         except client.AccessDenied as denied:
-            raise errors.InvalidSetting("--token-file", _denied(denied)) from denied
+            message = (
+                f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace, give"
+            )
+            message += " the right"
+            if denied.status == 401:
+                message = f"the API does not know it ({denied.detail}); {_HOW}"
+            raise errors.InvalidSetting("--token-file", message) from denied
 
 
 def _is_near(server: str) -> bool:
@@ -155,15 +161,6 @@ def _is_near(server: str) -> bool:
             " to this machine alone, such as a port-forward",
         )
     return is_near
-
-
-def _denied(denied: client.AccessDenied) -> str:
-    """Return what to do about a refusal."""
-    if denied.status == 401:
-        return f"the API does not know it ({denied.detail}); {_HOW}"
-    return (
-        f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace, give the right"
-    )
 
 
 async def _login(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import click
 
@@ -29,23 +28,18 @@ _SKEW_SECONDS = 0.5
 _FULL = 0.9
 
 
-class Check(NamedTuple):
-    """The result of one check.
+def _check(name: str, state: str, found: str, do: str = "") -> output.Row:
+    """Return the result of a check: ``ok``, ``warning``, ``failed``, or ``unknown`` to the user.
 
-    Attributes:
-        state: ``ok``, ``warning``, ``failed``, or ``unknown`` if it may not be read.
+    Args:
         do: what to do; empty if nothing has to be done.
     """
-
-    check: str
-    state: str
-    found: str
-    do: str = ""
+    return {"check": name, "state": state, "found": found, "do": do}
 
 
-def _judged(name: str, found: str, wrong: object, do: str, state: str = "failed") -> Check:
+def _judged(name: str, found: str, wrong: object, do: str, state: str = "failed") -> output.Row:
     """Return a check that is ``ok``, or in this state if something is wrong."""
-    return Check(name, state, found, do) if wrong else Check(name, "ok", found)
+    return _check(name, state, found, do) if wrong else _check(name, "ok", found)
 
 
 @click.command()
@@ -64,21 +58,17 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
 
     Example: duepoint doctor -A
     """
-    found = asyncio.run(_checked(place, lease))
-    columns = {"check": "check", "state": "state", "found": "found"}
-    rows = [
-        {"check": one.check, "state": one.state, "found": one.found, "do": one.do} for one in found
-    ]
-    output.show_rows(rows, form, columns)
-    for one in found:
-        if one.do and not output.is_data(form):
-            output.say(f"{one.check}: {one.found}")
-            output.say(f"  do  {one.do}")
-    if any(one.state == "failed" for one in found):
+    rows = asyncio.run(_checked(place, lease))
+    output.show_rows(rows, form, {"check": "check", "state": "state", "found": "found"})
+    for row in rows:
+        if row["do"] and not output.is_data(form):
+            output.say(f"{row['check']}: {row['found']}")
+            output.say(f"  do  {row['do']}")
+    if any(row["state"] == "failed" for row in rows):
         raise click.exceptions.Exit(output.FAILED)
 
 
-async def _checked(place: options.Place, lease: str) -> list[Check]:
+async def _checked(place: options.Place, lease: str) -> list[output.Row]:
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
         await cluster.get(server, "/version")  # fails here if the API server does not answer
@@ -96,15 +86,15 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 # -- the API -------------------------------------------------------------------------------------
 
 
-async def _crd(server: ClusterSession, plural: str) -> Check:
+async def _crd(server: ClusterSession, plural: str) -> output.Row:
     name = f"crd {plural}"
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
     try:
         found = await cluster.get(server, _CRD.format(plural))
     except kube_errors.NotFound:
-        return Check(name, "failed", "is not installed", apply)
+        return _check(name, "failed", "is not installed", apply)
     except kube_errors.ApiError as refused:
-        return Check(name, "unknown", str(refused))
+        return _check(name, "unknown", str(refused))
     conditions = (found.get("status") or {}).get("conditions") or ()
     held = {one.get("type"): one.get("status") == "True" for one in conditions}
     is_wrong = not held.get("Established", True) or held.get("Terminating")
@@ -114,26 +104,26 @@ async def _crd(server: ClusterSession, plural: str) -> Check:
 # -- the installation ----------------------------------------------------------------------------
 
 
-def _of_lease(found: LeaseFacts | None, lease: str) -> Iterator[Check]:
+def _of_lease(found: LeaseFacts | None, lease: str) -> Iterator[output.Row]:
     """Yield the checks of the leader, and of Redis, workers, lag and clocks as it sees them."""
     namespace, _, name = lease.partition("/")
     logs = f"kubectl logs -n {namespace} deploy/{{}} --tail=50"
     of_operator, of_worker = logs.format(name), logs.format(name.replace("operator", "worker"))
     if found is None:
         do = "write --lease NAMESPACE/NAME, or have installationReaders of the chart name you"
-        yield Check("leader", "unknown", f"you may not read the Lease {lease}", do)
+        yield _check("leader", "unknown", f"you may not read the Lease {lease}", do)
     elif found.leads:
-        yield Check("leader", "ok", found.holder)
+        yield _check("leader", "ok", found.holder)
     else:
         renewed = f"was renewed last at {instants.utc_text(found.renewed_us)}"
         text = f"no operator leads; the Lease {lease} "
         text += renewed if found.renewed_us else "does not exist"
         do = f"kubectl get pods -n {namespace}; {of_operator}"
-        yield Check("leader", "failed", text, do)
+        yield _check("leader", "failed", text, do)
     state = None if found is None or not found.leads else found.state
     if state is None:
         for name in ("version", "redis", "workers", "lag", "clocks"):
-            yield Check(name, "unknown", "no leader says so")
+            yield _check(name, "unknown", "no leader says so")
         return
     is_other = state.version != __version__
     text = (
@@ -145,7 +135,7 @@ def _of_lease(found: LeaseFacts | None, lease: str) -> Iterator[Check]:
     if state.redis_down_since:
         text = f"does not answer the operator since {state.redis_down_since}"
         do = f"see whether it runs and lets the operator in; {of_operator}"
-        yield Check("redis", "failed", text, do)
+        yield _check("redis", "failed", text, do)
     else:
         room = f"{output.size(used)} of {output.size(limit)} used" if limit else "no memory limit"
         do = "raise maxmemory: a full server refuses edits and retries"
@@ -153,9 +143,9 @@ def _of_lease(found: LeaseFacts | None, lease: str) -> Iterator[Check]:
         yield _judged("redis", f"{state.redis}, {room}", is_full, do, "warning")
     for part, trouble in state.troubles.items():
         text = ": ".join(filter(None, ("is not ready", part, trouble)))
-        yield Check("operator", "failed", text, of_operator)
+        yield _check("operator", "failed", text, of_operator)
     if state.workers is None:
-        yield Check("workers", "unknown", "unknown")
+        yield _check("workers", "unknown", "unknown")
     else:
         troubles = [f"{name}: {trouble}" for name, trouble in state.worker_troubles.items()]
         text = "; ".join([f"{state.workers} live", *troubles])
@@ -164,20 +154,20 @@ def _of_lease(found: LeaseFacts | None, lease: str) -> Iterator[Check]:
     do = "more workers, or targets that answer sooner: duepoint queue stats --by-namespace"
     yield _judged("lag", text, state.lag_seconds > _LONG_LAG_SECONDS, do, "warning")
     if (skew := state.clock_skew_seconds) is None:
-        yield Check("clocks", "unknown", "not compared yet")
+        yield _check("clocks", "unknown", "not compared yet")
         return
     side = "ahead of" if skew > 0 else "behind"
     text = f"the operator's clock is {abs(skew):.3f} s {side} Redis's"
     yield _judged("clocks", text, abs(skew) > _SKEW_SECONDS, "set the clock that is wrong")
 
 
-async def _deployment(server: ClusterSession, namespace: str, name: str) -> list[Check]:
+async def _deployment(server: ClusterSession, namespace: str, name: str) -> list[output.Row]:
     """Return the checks of the chart and of egress, from the worker's Deployment."""
     try:
         path = port.path("/apis/apps/v1", namespace, "deployments", name)
         found = await cluster.get(server, path)
     except kube_errors.ApiError as refused:
-        return [Check(check, "unknown", str(refused)) for check in ("chart", "egress")]
+        return [_check(check, "unknown", str(refused)) for check in ("chart", "egress")]
     labels = (found.get("metadata") or {}).get("labels") or {}
     variables: dict[str, str] = {}
     with contextlib.suppress(KeyError, TypeError):
@@ -189,7 +179,7 @@ async def _deployment(server: ClusterSession, namespace: str, name: str) -> list
     do = "every author can reach every private address: set egress.mode to"
     do += f" {settings.USUAL_EGRESS_MODE} or allowlist"
     return [
-        Check("chart", "ok", labels.get("helm.sh/chart") or "not installed by the chart"),
+        _check("chart", "ok", labels.get("helm.sh/chart") or "not installed by the chart"),
         _judged("egress", text, mode == "open", do, "warning"),
     ]
 
@@ -197,11 +187,11 @@ async def _deployment(server: ClusterSession, namespace: str, name: str) -> list
 # -- the Schedules -------------------------------------------------------------------------------
 
 
-async def _schedules(server: ClusterSession, place: options.Place) -> Check:
+async def _schedules(server: ClusterSession, place: options.Place) -> output.Row:
     try:
         listed = await cluster.listed_schedules(server, place, None)
     except errors.DuepointError as refused:
-        return Check("schedules", "unknown", str(refused))
+        return _check("schedules", "unknown", str(refused))
     found, now_us = [facts.of_object(one) for one in listed], instants.now_us()
     troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
     where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"

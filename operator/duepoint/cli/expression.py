@@ -133,7 +133,9 @@ def next_slots(
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")
     slots_us = itertools.islice(_walk(step, from_us), abs(count))
     if output.is_data(form):
-        is_empty = not output.write((_slot(slot_us, local) for slot_us in slots_us), form)
+        times = ((instants.utc_text(slot_us), local.text(slot_us)) for slot_us in slots_us)
+        rows = ({"scheduledTime": utc, "local": here} for utc, here in times)
+        is_empty = not output.write(rows, form)
     else:
         output.say(text)
         output.say(f"  {known.describe()}")
@@ -161,10 +163,6 @@ def _walk(step: Callable[[int], int | None], from_us: int) -> Iterator[int]:
     while slot_us is not None:
         yield slot_us
         slot_us = step(slot_us)
-
-
-def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
-    return {"scheduledTime": instants.utc_text(slot_us), "local": local.text(slot_us)}
 
 
 # -- daylight saving -------------------------------------------------------------------------

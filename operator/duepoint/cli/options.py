@@ -1,8 +1,8 @@
 """Options that several subcommands share, the types of their values, and groups of subcommands.
 
 The type of an option turns its text into a value before the command runs; a wrong text raises an
-``InvalidSetting`` with the option's name. ``--help`` of a group lists each subcommand with its whole
-first sentence, because click cuts sentences off in the middle of what a reader wants to know.
+``InvalidSetting`` with the option's name. ``--help`` of a group lists each subcommand with its
+whole first sentence: click cuts them off in the middle of what a reader wants to know.
 """
 
 from __future__ import annotations

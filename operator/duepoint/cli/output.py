@@ -227,7 +227,7 @@ Advance = Callable[..., None]
 @contextlib.contextmanager
 def bar(name: str, total: float | None) -> Iterator[Advance]:
     """Show a progress bar within the context; ``total`` None = unknown."""
-    if not _is_watched():
+    if not sys.stderr.isatty():
         yield lambda _done, _text, _total=None: None
         return
     from rich import console, progress  # noqa: PLC0415 - only on a terminal
@@ -248,7 +248,3 @@ def bar(name: str, total: float | None) -> Iterator[Advance]:
             shown.update(task, completed=done, text=one_line(text), total=whole or total)
 
         yield advance
-
-
-def _is_watched() -> bool:
-    return sys.stderr.isatty()

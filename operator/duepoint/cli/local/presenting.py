@@ -70,13 +70,13 @@ def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **give
     Example: duepoint run -f examples --receive 8089
     """
     lines: Lines = collections.deque(maxlen=_MOST_LINES)
-    reports_as: dict[str, Callable[[Record], None]] = {
-        "json": _write_json,
-        "text": _write_text,
+    show: dict[str, Callable[[Record], object]] = {
+        "json": lambda record: output.write([record], "json"),
+        "text": lambda record: output.say(reports.line_of(record)),
         "view": lambda record: lines.appendleft(reports.line_of(record)),
     }
     files = options.named_files(paths, filenames)
-    running = RunSession(reports_as[form], files=files, **given)
+    running = RunSession(show[form], files=files, **given)
     raise click.exceptions.Exit(uvloop.run(_present(running, form, lines)))
 
 
@@ -97,16 +97,6 @@ async def _present(session: RunSession, form: str, lines: Lines) -> int:
             receiving = receiver.receiving(receiver.HOST, port, session.on_request)
             await stack.enter_async_context(receiving)
         return await (_in_view(session, lines) if form == "view" else session.run())
-
-
-def _write_json(record: Record) -> None:
-    output.write([record], "json")
-    sys.stdout.flush()
-
-
-def _write_text(record: Record) -> None:
-    output.say(reports.line_of(record))
-    sys.stdout.flush()
 
 
 @contextlib.contextmanager

@@ -179,14 +179,10 @@ def _name(record: Mapping[str, Any]) -> str:
     return f"{name}" if namespace == "default" else f"{namespace}/{name}"
 
 
-def _object_line(record: Mapping[str, Any]) -> str:
-    return f"{record['change']:<10} {record['kind']} {_name(record)}  from {record['file']}"
-
-
 _LINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ready": lambda it: f"ready      Valkey at {it['redisUrl']}",
     "note": lambda it: f"note       {it['message']}",
-    "object": _object_line,
+    "object": lambda it: f"{it['change']:<10} {it['kind']} {_name(it)}  from {it['file']}",
     "refused": lambda it: f"refused    {it['text']}",
     "run": _run_line,
     "job": lambda it: f"job        {it['job']}  {it['verb']}: {it['command']}",

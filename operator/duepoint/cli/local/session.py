@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,7 +70,7 @@ class RunSession:
 
     def __init__(
         self,
-        report: Callable[[Record], None],
+        report: Callable[[Record], object],
         *,
         files: tuple[str, ...],
         namespace: str,
@@ -197,8 +198,15 @@ class RunSession:
                 wrong.append((wanted[key], trouble))
         before, self._wrong = self._wrong, wrong
         for each, problem in wrong:
-            if each.file in changed or (each, problem) not in before:
-                self._report_wrong(each, problem)
+            if each.file not in changed and (each, problem) in before:
+                continue
+            text = self._text(each, problem)
+            if problem.is_note:
+                self._log("note", message=text)
+                continue
+            self._has_failed = True
+            where = {"where": each.where, "file": each.file, "field": problem.path}
+            self._log("refused", **where, message=problem.message, text=text)
 
     async def _write(self, api: LocalApi, new: LocalObject) -> Problem | None:
         """Write an object if it has changed; return why it cannot be written, or None."""
@@ -244,15 +252,6 @@ class RunSession:
         kind, namespace, name = of.key
         self._log("object", change=change, kind=kind, namespace=namespace, name=name, file=of.file)
 
-    def _report_wrong(self, of: LocalObject, problem: Problem) -> None:
-        text = self._text(of, problem)
-        if problem.is_note:
-            self._log("note", message=text)
-            return
-        self._has_failed = True
-        found = {"where": of.where, "file": of.file, "field": problem.path}
-        self._log("refused", **found, message=problem.message, text=text)
-
     def _text(self, of: LocalObject, problem: Problem) -> str:
         is_former = any(self._applied[key].file == of.file for key in self._former)
         until = " (until then the former version runs)" if is_former and not problem.is_note else ""
@@ -294,6 +293,7 @@ class RunSession:
     def _on_run(self, event: RunEvent) -> None:
         if (record := self.log.record(event)) is not None:
             self._report(record)
+            sys.stdout.flush()
 
     def on_request(self, request: dict[str, Any]) -> None:
         """Report a webhook that the receiver got."""
@@ -315,6 +315,7 @@ class RunSession:
 
     def _log(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
+        sys.stdout.flush()
 
 
 def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:

@@ -22,8 +22,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,16 +58,8 @@ _FIELDS = {
 # -- Redis or the API ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A letter that was found, or an id without a letter.
-
-    Attributes:
-        entry: the letter as the queue or the API returned it; None if there is none.
-    """
-
-    row: output.Row
-    entry: Any = None
+#: The row of a letter, and the letter as the queue or the API returned it; None if there is none.
+Letter = tuple[output.Row, Any]
 
 
 def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
@@ -99,13 +90,15 @@ class QueueLetters:
         async for entry in self._log.newest():
             yield _of_queue(entry)
 
-    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+    async def replay(self, entries: Sequence[Any], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
-        return {one.row["id"]: await self._log.replay(one.entry, dry=dry) for one in letters}
+        return {one.id: await self._log.replay(one, dry=dry) for one in entries}
 
-    async def purge(self, letters: Sequence[Letter]) -> None:
-        """Remove them."""
-        await self._log.purge([one.entry for one in letters])
+    async def purge(self, entries: Sequence[Any], *, dry: bool) -> dict[str, str]:
+        """Remove them unless ``dry``."""
+        if entries and not dry:
+            await self._log.purge(entries)
+        return {}
 
 
 def _of_queue(letter: deadletters.DeadEntry) -> Letter:
@@ -118,7 +111,7 @@ def _of_queue(letter: deadletters.DeadEntry) -> Letter:
         attempts=deadletters.whole(entry.get("attempts")),
         httpStatus=deadletters.whole(entry.get("http_status")),
     )
-    return Letter(row, letter)
+    return row, letter
 
 
 class ApiLetters:
@@ -143,20 +136,20 @@ class ApiLetters:
                     message=view.message,
                     attempts=view.attempts,
                 )
-                yield Letter(row, view)
+                yield row, view
             if not (cursor := page.next):
                 return
 
-    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+    async def replay(self, entries: Sequence[Any], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
         results: dict[str, str] = {}
-        ids = [one.row["id"] for one in letters]
+        ids = [one.id for one in entries]
         for first in range(0, 0 if dry else len(ids), _PAGE):
             some = ids[first : first + _PAGE]
             results |= await self._api.replay_schedule_letters(self._namespace, some)
         return results
 
-    async def purge(self, _: Sequence[Letter]) -> None:
+    async def purge(self, _: Sequence[Any], *, dry: bool) -> dict[str, str]:  # noqa: ARG002 - as of Redis
         """Refuse: letters cannot be removed through the API."""
         raise errors.InvalidSetting("--server", "letters are purged in Redis; write --redis-url")
 
@@ -221,11 +214,11 @@ async def list_letters(letters: Letters, *, count: int, form: str, **filters: An
     Example: duepoint dlq list -n team-a
     """
     rows: list[output.Row] = []
-    async for letter in _chosen(letters, **filters):
+    async for row, _ in _chosen(letters, **filters):
         if len(rows) == count:
             output.complain(f"there are more than these {count:,}; --count shows more")
             break
-        rows.append(letter.row)
+        rows.append(row)
     _show(rows, form, "attempts", "reason", "message")
 
 
@@ -239,15 +232,14 @@ async def _chosen(
 ) -> AsyncIterator[Letter]:
     """Yield the letters that all the filters choose, newest first; a filter may be None."""
     before_us = instants.now_us() - (older_than_us or 0)
-    async for letter in letters.all():
-        row = letter.row
+    async for row, entry in letters.all():
         if (
             namespace in (None, row["namespace"])
             and schedule in (None, row["schedule"], row["uid"])
             and reason in (None, row["reason"])
             and (not older_than_us or _given_up_us(row["id"]) <= before_us)
         ):
-            yield letter
+            yield row, entry
 
 
 def _show(rows: list[output.Row], form: str, *columns: str) -> None:
@@ -296,33 +288,27 @@ _choosing = options.together(
 @dlq.command("replay")
 @_choosing
 @_of_letters
-async def replay(letters: Letters, *, dry_run: bool, form: str, **choice: Any) -> None:  # noqa: ANN401 - click's values
+async def replay(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Run the slots of dead letters again, each once and under the id that it had.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
 
     Example: duepoint dlq replay -n billing --reason Network
     """
-    found = await _agreed(letters, "replayed", dry_run=dry_run, **choice)
-    there = [letter for letter in found if letter.entry is not None]
-    answers = await letters.replay(there, dry=dry_run)
-    _show_results(found, answers, "replayed", form=form, dry=dry_run)
+    await _change(letters, letters.replay, "replayed", **choice)
 
 
 @dlq.command("purge")
 @_choosing
 @_of_letters
-async def purge(letters: Letters, *, dry_run: bool, form: str, **choice: Any) -> None:  # noqa: ANN401 - click's values
+async def purge(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Remove dead letters for good: their slots can not be replayed any more.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
 
     Example: duepoint dlq purge --older-than 30d --dry-run
     """
-    found = await _agreed(letters, "purged", dry_run=dry_run, **choice)
-    if found and not dry_run:
-        await letters.purge([letter for letter in found if letter.entry is not None])
-    _show_results(found, {}, "purged", form=form, dry=dry_run)
+    await _change(letters, letters.purge, "purged", **choice)
 
 
 async def _agreed(
@@ -347,8 +333,8 @@ async def _agreed(
         message += " and --older-than, or write --all: one of these"
         raise errors.InvalidSetting("ID", message)
     if letter_ids:
-        there = {one.row["id"]: one async for one in letters.all() if one.row["id"] in letter_ids}
-        return [there.get(each) or Letter(_row(each)) for each in dict.fromkeys(letter_ids)]
+        there = {one[0]["id"]: one async for one in letters.all() if one[0]["id"] in letter_ids}
+        return [there.get(each) or (_row(each), None) for each in dict.fromkeys(letter_ids)]
     found = [letter async for letter in _chosen(letters, **filters)]
     many = "1 dead letter" if len(found) == 1 else f"{len(found):,} dead letters"
     if not found or yes or dry_run or options.confirmed(
@@ -362,21 +348,26 @@ async def _agreed(
     raise click.exceptions.Exit(0)
 
 
-def _show_results(
-    found: list[Letter], answers: Mapping[str, str], verb: str, *, form: str, dry: bool
-) -> None:
-    """Show each letter, and why it was left if it was; exit with code 1 if any was.
+async def _change(
+    letters: Letters, act: Callable[..., Awaitable[Mapping[str, str]]], verb: str, *,
+    form: str, dry_run: bool, **choice: Any,  # noqa: ANN401 - click's values
+) -> None:  # fmt: skip
+    """Change the chosen letters, and show each, and why it was left if it was.
 
     Args:
-        answers: answers of the queue or the API, by the letters' ids; none = it is done.
+        act: returns the answers by the letters' ids; none = it is done.
+
+    Raises:
+        click.exceptions.Exit: with code 1 if any was left.
     """
-    would = "would be " if dry else ""
+    found = await _agreed(letters, verb, dry_run=dry_run, **choice)
+    answers = await act([entry for _, entry in found if entry is not None], dry=dry_run)
+    would = "would be " if dry_run else ""
     rows: list[output.Row] = []
-    for letter in found:
-        answer = answers.get(letter.row["id"], verb) if letter.entry is not None else "missing"
+    for row, entry in found:
+        answer = "missing" if entry is None else answers.get(row["id"], verb)
         why = "" if answer == verb else _WHY.get(answer, answer)
-        result = f"not {verb}" if why else f"{would}{verb}"
-        rows.append({**letter.row, "result": result, "why": why})
+        rows.append({**row, "result": f"not {verb}" if why else f"{would}{verb}", "why": why})
     _show(rows, form, "reason", "result", "why")
     if left := sum(bool(row["why"]) for row in rows):
         output.complain(f"{len(rows) - left} {would}{verb}, {left} not; the rows say why")
