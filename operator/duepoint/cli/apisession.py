@@ -130,12 +130,12 @@ async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, 
         try:
             yield api, namespace
         except client.AccessDenied as denied:
-            message = (
-                f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace, give"
-            )
-            message += " the right"
-            if denied.status == 401:
-                message = f"the API does not know it ({denied.detail}); {_HOW}"
+            message = f"the API does not know it ({denied.detail}); {_HOW}"
+            if denied.status != 401:
+                message = (
+                    f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace,"
+                )
+                message += " give the right"
             raise errors.InvalidSetting("--token-file", message) from denied
 
 
