@@ -132,10 +132,8 @@ async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, 
         except client.AccessDenied as denied:
             message = f"the API does not know it ({denied.detail}); {_HOW}"
             if denied.status != 401:
-                message = (
-                    f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace,"
-                )
-                message += " give the right"
+                message = f"{denied.detail}; the ClusterRoles view and edit, bound in the"
+                message += " namespace, give the right"
             raise errors.InvalidSetting("--token-file", message) from denied
 
 
