@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import msgspec
 
+from duepoint.controller.status.published import Status
 from duepoint.delayqueue import messages
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -32,55 +34,6 @@ from duepoint.schedules.spec import ScheduleSpec
 MOVING_US = 1_000_000
 #: The distance between the open slots of one schedule when they are tried after a lost index.
 REOPEN_STEP_US = 50_000
-
-
-class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The published status, as far as a decision needs it.
-
-    Attributes:
-        observed_generation: the newest generation that was processed; -1 = none yet.
-        accepted: whether Ready was True for that generation.
-        settled_us: the watermark; None = none yet.
-        started_us, waiting_us: open slots, as in ``Watermark``.
-        retried_us: slots above the watermark with a delivery being retried, oldest first. The chain
-            comes to them again, unless the timing changes.
-        armed, suspended: whether Ready has this reason.
-        waits: whether that generation was processed, but neither accepted nor refused.
-        started: the number of regular runs so far.
-        timing_hash: the hash of the timing of the watermark and the open slots; empty = unknown.
-    """
-
-    observed_generation: int = -1
-    accepted: bool = False
-    settled_us: int | None = None
-    started_us: tuple[int, ...] = ()
-    waiting_us: tuple[int, ...] = ()
-    retried_us: tuple[int, ...] = ()
-    armed: bool = False
-    suspended: bool = False
-    waits: bool = False
-    started: int = 0
-    timing_hash: str = ""
-
-    @property
-    def settled(self) -> Watermark:
-        """The slots that have ended."""
-        return Watermark(self.settled_us or 0, self.started_us, self.waiting_us)
-
-    @property
-    def is_new(self) -> bool:
-        """Whether no generation of this object was ever armed or refused.
-
-        Generations may have been processed while Redis was unavailable: slots still count from the
-        creation. If one was refused before, the status has a watermark although it waits.
-        """
-        if self.observed_generation < 0:
-            return True
-        return self.waits and self.settled_us is None
-
-    def has_accepted(self, generation: int) -> bool:
-        """Whether this generation is the one that was accepted."""
-        return self.accepted and self.observed_generation == generation
 
 
 class ArmingPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -102,7 +55,7 @@ class ArmingPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def decide(
     spec: ScheduleSpec,
     stored: Definition | None,
-    status: PublishedStatus,
+    status: Status,
     now_us: int,
     *,
     target: str,
@@ -135,7 +88,7 @@ def decide(
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else status.started
     # The slots of a suspension that ended by itself are counted when its end is published.
-    is_counted = has_resumed(stored, now_us) and not status.suspended
+    is_counted = has_resumed(stored, now_us) and status.ready.reason != Reason.SUSPENDED
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
         spec,
@@ -147,17 +100,19 @@ def decide(
     )
 
 
-def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
+def is_published(status: Status, made: ArmingPlan) -> bool:
     """Whether the status of an accepted generation already matches the result of the plan.
 
     This is so for nearly all objects when an index is rebuilt: their chains continue from the
     watermark, and no status has to be written again.
     """
     definition = made.definition
-    goes_on = definition.state is State.ARMED and definition.not_before_us == status.settled_us
+    goes_on = (
+        definition.state is State.ARMED and definition.not_before_us == status.watermark.through_us
+    )
     return (
         goes_on
-        and status.armed
+        and status.ready.reason == Reason.ARMED
         and status.timing_hash == rules.timing_hash(definition.rule)
         and definition.rule.timing.max_runs is None
         and not definition.rule.timing.suspend
@@ -165,7 +120,7 @@ def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
     )
 
 
-def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> bool:
+def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: Status) -> bool:
     """Whether the queue had this timing, but went back to that of an older generation.
 
     The Schedule is then stored as after a lost index, and continues from its watermark.
@@ -173,7 +128,7 @@ def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus
     return (
         stored.generation < spec.generation
         and status.has_accepted(spec.generation)
-        and status.settled_us is not None
+        and bool(status.settled_through)
         and status.timing_hash == rules.timing_hash(spec.rule)
         and status.timing_hash != rules.timing_hash(stored.rule)
     )
@@ -230,14 +185,15 @@ def has_resumed(definition: Definition, now_us: int) -> bool:
 # -- nothing stored ----------------------------------------------------------------------------
 
 
-def _first(spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str) -> ArmingPlan:
+def _first(spec: ScheduleSpec, status: Status, now_us: int, *, target: str) -> ArmingPlan:
     if status.is_new:
         return _new(spec, now_us, target=target)
     is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
     goes_on = status.has_accepted(spec.generation) or is_same_timing
-    is_known = goes_on and status.settled_us is not None
-    under_way = (*status.started_us, *status.retried_us)
-    settled = status.settled if is_known else Watermark(now_us, under_way)
+    is_known = goes_on and bool(status.settled_through)
+    settled = status.watermark
+    if not is_known:
+        settled = Watermark(now_us, (*settled.started_us, *status.retried_us))
     made = _armed(
         spec,
         not_before_us=settled.through_us,

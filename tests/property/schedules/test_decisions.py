@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from duepoint import expressions
 from duepoint.controller import plan
+from duepoint.controller.status.published import Status
 from duepoint.schedules import policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
+from duepoint.schedules.diagnosis import Shown
 from tests.property.expressions import generators
 from tests.property.schedules import naive
 from tests.support.builders import CREATED_US, a_spec, at
@@ -116,9 +118,9 @@ class Life:
         self._fields |= fields
         spec = msgspec.structs.replace(a_spec(**self._fields), generation=self._generation)
         shown = (
-            plan.PublishedStatus()
+            Status()
             if self._stored is None
-            else plan.PublishedStatus(observed_generation=1)
+            else Status(observed_generation=1, conditions=[Shown(type="Ready", status="False")])
         )
         made = plan.decide(spec, self._stored, shown, now_us, target="digest")
         self._stored = made.definition

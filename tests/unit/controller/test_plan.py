@@ -6,16 +6,21 @@ import msgspec
 import pytest
 
 from duepoint.controller import plan
-from duepoint.controller.plan import PublishedStatus
+from duepoint.controller.status.published import Status
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
+from duepoint.schedules.diagnosis import Shown
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
 
 NOW_US = at("2026-03-01 15:02:00")
-NEW = PublishedStatus()
-ACCEPTED = PublishedStatus(
-    observed_generation=1, accepted=True, settled_us=at("2026-03-01 14:55:00")
-)
+NEW = Status()
+
+
+def ready(reason="Armed", status="True"):
+    return [Shown("Ready", status, reason, observed_generation=1)]
+
+
+ACCEPTED = Status(observed_generation=1, conditions=ready(), settled_through="2026-03-01T14:55:00Z")
 
 
 def decide(spec, stored=None, shown=NEW, now_us=NOW_US):
@@ -33,7 +38,7 @@ def held(**fields):
 
 def test_a_lost_index_is_rebuilt_from_the_watermark_of_the_status():
     made = decide(a_spec(schedule="*/5 * * * *"), None, ACCEPTED)
-    assert made.definition.not_before_us == ACCEPTED.settled_us
+    assert made.definition.not_before_us == at("2026-03-01 14:55:00")
     assert made.arming.due_us == at("2026-03-01 15:00:00")
     assert made.definition.timing_generation == 1
 
@@ -44,7 +49,7 @@ def test_a_spec_that_was_last_accepted_in_another_form_starts_from_now():
 
 
 def test_a_spec_that_was_refused_before_starts_from_now_when_it_is_mended():
-    refused = PublishedStatus(observed_generation=1, accepted=False)
+    refused = Status(observed_generation=1, conditions=ready("InvalidSpec", "False"))
     made = decide(edited(2, schedule="*/5 * * * *"), None, refused)
     assert made.definition.not_before_us == NOW_US
 
@@ -146,24 +151,18 @@ def test_a_one_shot_that_ran_stays_completed_when_its_target_is_edited():
     assert made.definition.state is State.COMPLETED
 
 
-ARMED = PublishedStatus(
-    observed_generation=1,
-    accepted=True,
-    armed=True,
-    settled_us=at("2026-03-01 14:55:00"),
-    timing_hash=rules.timing_hash(a_spec().rule),
-)
+ARMED = msgspec.structs.replace(ACCEPTED, timing_hash=rules.timing_hash(a_spec().rule))
 
 
 @pytest.mark.parametrize(
     ("shown", "fields"),
     [
-        pytest.param({"settled_us": None}, {}, id="no watermark"),
+        pytest.param({"settled_through": ""}, {}, id="no watermark"),
         pytest.param(
             {"observed_generation": 0, "timing_hash": "other"}, {}, id="another generation"
         ),
         pytest.param({"timing_hash": "other"}, {}, id="another timing"),
-        pytest.param({"armed": False, "suspended": True}, {}, id="shown as suspended"),
+        pytest.param({"conditions": ready("Suspended")}, {}, id="shown as suspended"),
         pytest.param({}, {"schedule": "@at 2026-03-01T13:00:00Z"}, id="no slot left"),
         pytest.param({}, {"suspend": True}, id="suspended"),
         pytest.param({}, {"suspend": True, "suspendUntil": "2026-04-01T00:00:00Z"}, id="until"),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from duepoint.controller import plan
+from duepoint.controller.status.published import Status
 from duepoint.schedules import policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import State
@@ -28,7 +29,7 @@ def ran(decision) -> list[int]:
 
 
 def planned(spec, stored=None, now="2026-03-01 15:02:00") -> plan.ArmingPlan:
-    made = plan.decide(spec, stored, plan.PublishedStatus(), at(now), target="digest")
+    made = plan.decide(spec, stored, Status(), at(now), target="digest")
     assert made is not None
     return made
 

@@ -28,9 +28,11 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import validate
 from duepoint.cli.check.manifests import Manifest
 from duepoint.controller import plan
+from duepoint.controller.status.published import Status
 from duepoint.schedules import actions, policies
-from duepoint.schedules.conditions import Reason
+from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.definition import State
+from duepoint.schedules.diagnosis import Shown
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.worker import runlimits
 
@@ -123,10 +125,15 @@ def _rows(
         created_us = from_us if counts_from_creation else from_us - 1
         spec, is_new = msgspec.structs.replace(spec, created_us=created_us), True
     before_us = from_us - 1
-    status = plan.PublishedStatus()
+    status = Status()
     if not is_new:
-        status = plan.PublishedStatus(
-            observed_generation=spec.generation, accepted=True, settled_us=before_us
+        accepted = Shown(
+            type=ConditionType.READY, status="True", observed_generation=spec.generation
+        )
+        status = Status(
+            observed_generation=spec.generation,
+            conditions=[accepted],
+            settled_through=instants.utc_text(before_us),
         )
     now_us = _up_at(spec.created_us, outages) if is_new else before_us
     made = plan.decide(spec, None, status, now_us, target=_TARGET)

@@ -26,6 +26,8 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import dryruns, fingerprints
 from duepoint.controller.schedules.store import Task
 from duepoint.controller.status import published
+from duepoint.controller.status.published import Status
+from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN
@@ -257,7 +259,7 @@ class Reconciler:
         status is already true; ``reconcile`` must handle all others.
         """
         others, now_us = self._term.services, self._term.clock.now_us()
-        found: list[tuple[plan.ArmingPlan, spec.ScheduleSpec, Observed, plan.PublishedStatus]] = []
+        found: list[tuple[plan.ArmingPlan, spec.ScheduleSpec, Observed, Status]] = []
         for seen in listed:
             # Leave out large specs: this loop could decode hundreds of them at once.
             if seen.size >= observed.LARGE_BYTES or not others.store.may_store(seen):
@@ -293,9 +295,7 @@ class Reconciler:
                 done.add(seen.uid)
         return frozenset(done)
 
-    def _is_reported(
-        self, seen: Observed, status: plan.PublishedStatus, made: plan.ArmingPlan
-    ) -> bool:
+    def _is_reported(self, seen: Observed, status: Status, made: plan.ArmingPlan) -> bool:
         """Whether the published status is already true.
 
         False if another installation wrote it: we write it again.
@@ -323,21 +323,20 @@ class Reconciler:
             raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
         return parsed
 
-    def _status(self, seen: Observed) -> plan.PublishedStatus:
+    def _status(self, seen: Observed) -> Status:
         """Return the published status, with the slots that this process has seen end since."""
-        written = published.read(seen.status).plan_view()
+        written = published.read(seen.status)
         known = self._term.services.states.get(seen.uid)
         if known is None or known.summary is None or not known.settled().through_us:
             return written
         # The watermark never falls, so the larger one is newer, and its open slots with it.
-        settled = max(known.settled(), written.settled, key=lambda one: one.through_us)
+        settled = max(known.settled(), written.watermark, key=lambda one: one.through_us)
+        started = max(written.started, known.runs().counts.regular)
         return msgspec.structs.replace(
             written,
-            started=max(written.started, known.runs().counts.regular),
-            settled_us=settled.through_us,
-            started_us=settled.started_us,
-            waiting_us=settled.waiting_us,
-            retried_us=tuple(one for one in written.retried_us if one > settled.through_us),
+            runs=published.Counts(started=started),
+            settled_through=instant(settled.through_us),
+            open_slots=published.open_slots(settled),
         )
 
     def _refusal(self, seen: Observed) -> Report | None:
@@ -361,7 +360,7 @@ class Reconciler:
         self,
         wanted: spec.ScheduleSpec,
         stored: Definition | None,
-        status: plan.PublishedStatus,
+        status: Status,
         task: Task,
     ) -> plan.ArmingPlan | None:
         return plan.decide(
@@ -374,21 +373,19 @@ class Reconciler:
             acts_us=self._term.clock.now_us(),
         )
 
-    def _with_jobs(
-        self, wanted: spec.ScheduleSpec, status: plan.PublishedStatus
-    ) -> plan.PublishedStatus:
+    def _with_jobs(self, wanted: spec.ScheduleSpec, status: Status) -> Status:
         """Raise the watermark over the next slots that already have Jobs; return that status.
 
         The workers' reports of these slots were lost, so this reports their runs.
         """
-        if not status.settled_us or not wanted.rule.whole_seconds:
+        if not status.settled_through or not wanted.rule.whole_seconds:
             return status
         owner = jobs.JobOwner(wanted.namespace, wanted.name, wanted.uid)
         reporter, now_us = self._term.services.reporter, self._term.clock.now_us()
         timeline = slots.for_rule(
             wanted.rule, identity=wanted.identity, created_us=wanted.created_us
         )
-        through_us = status.settled_us
+        through_us = status.watermark.through_us
         for _ in range(_MOST_LOOKED_AT):
             following = timeline.next_after(through_us)
             if following is None:
@@ -398,7 +395,7 @@ class Reconciler:
                 break
             through_us = following.slot_us
             reporter.event(_created(wanted, through_us, name, now_us))
-        return msgspec.structs.replace(status, settled_us=through_us)
+        return msgspec.structs.replace(status, settled_through=instant(through_us))
 
     async def _verdict(
         self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool

@@ -1,8 +1,8 @@
 """The status of a Schedule as a Struct: what ``render`` makes, and what a new leader reads.
 
-A new leader reads the status of every object. ``read`` decodes one; ``Status.plan_view`` is what a
-decision needs, and ``Status.summary`` all that counting needs, so a new leader continues where the
-last one stopped. A text that Duepoint did not write counts as absent. Pure.
+A new leader reads the status of every object. ``read`` decodes one; ``Status.summary`` is all that
+counting needs, so a new leader continues where the last one stopped. A text that Duepoint did not
+write counts as absent. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import zlib
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import Reference, instant_us
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import REGULAR, Note
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis
-from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
+from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
 from duepoint.schedules.diagnosis import Row, Shown
 
 
@@ -73,6 +72,11 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         return next((one for one in self.conditions if one.type == type_), _NO_CONDITION)
 
     @property
+    def ready(self) -> Shown:
+        """The Ready condition."""
+        return self.condition(ConditionType.READY)
+
+    @property
     def watermark(self) -> Watermark:
         """The slots that have ended."""
         slots = self.open_slots or OpenSlots()
@@ -89,39 +93,44 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         An observed generation that waits for something is neither; nor are those before it, if the
         status has no watermark.
         """
-        if self.condition(ConditionType.READY).status != "Unknown":
+        if self.ready.status != "Unknown":
             return self.observed_generation
         is_later = self.observed_generation > 1 and self.settled_through
         return self.observed_generation - 1 if is_later else -1
 
     def has_accepted(self, generation: int) -> bool:
         """Whether this very generation is accepted."""
-        ready = self.condition(ConditionType.READY)
-        is_of_this = ready.observed_generation == self.observed_generation == generation
-        return is_of_this and ready.status == "True"
+        is_of_this = self.ready.observed_generation == self.observed_generation == generation
+        return is_of_this and self.ready.status == "True"
 
-    def plan_view(self) -> PublishedStatus:
-        """Return the status as ``plan`` takes it."""
-        settled, ready = self.watermark, self.condition(ConditionType.READY)
-        retried_us = {
+    @property
+    def is_new(self) -> bool:
+        """Whether no generation of this object was ever armed or refused.
+
+        Generations may have been processed while Redis was unavailable: slots still count from the
+        creation. If one was refused before, the status has a watermark although it waits.
+        """
+        is_waiting = self.ready.status == "Unknown" and not self.settled_through
+        return self.observed_generation < 0 or is_waiting
+
+    @property
+    def started(self) -> int:
+        """The number of regular runs so far."""
+        counts = self.runs or Counts()
+        return max(0, counts.started - (counts.manual or 0))
+
+    @property
+    def retried_us(self) -> tuple[int, ...]:
+        """Slots above the watermark with a delivery that is being retried, oldest first.
+
+        The chain comes to them again, unless the timing changes.
+        """
+        slots_us = {
             instant_us(run.scheduled_time)
             for run in self.recent_runs
             if run.outcome == texts.RETRYING and (run.trigger or "Schedule") in REGULAR
         }
-        counts = self.runs or Counts()
-        return PublishedStatus(
-            observed_generation=self.observed_generation,
-            accepted=self.has_accepted(self.observed_generation),
-            settled_us=settled.through_us or None,
-            timing_hash=self.timing_hash,
-            started_us=settled.started_us,
-            waiting_us=settled.waiting_us,
-            retried_us=tuple(sorted(one for one in retried_us if one > settled.through_us)),
-            armed=ready.reason == Reason.ARMED,
-            suspended=ready.reason == Reason.SUSPENDED,
-            waits=ready.status == "Unknown",
-            started=max(0, counts.started - (counts.manual or 0)),
-        )
+        return tuple(sorted(one for one in slots_us if one > instant_us(self.settled_through)))
 
     # -- for counting ----------------------------------------------------------------------------
 
@@ -153,7 +162,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             last_result=last_result,
             retried=self._retried(last_result),
             settled_us=instant_us(self.settled_through),
-            completed=self.condition(ConditionType.READY).reason in WITHOUT_SLOTS,
+            completed=self.ready.reason in WITHOUT_SLOTS,
             missed=self._missed(),
             # Its time is not published, so any event replaces it.
             gone=self._note(ConditionType.ENDPOINT_GONE),
@@ -186,6 +195,18 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
             message=shown.message,
             **instants,
         )
+
+
+def open_slots(settled: Watermark) -> OpenSlots | None:
+    """Return the open slots of a watermark, as a status lists them; None = there are none."""
+    if not (slots_us := settled.open_us):
+        return None
+    return OpenSlots(
+        count=len(slots_us),
+        oldest=texts.instant(slots_us[0]),
+        started=list(map(texts.instant, settled.started_us)),
+        waiting=list(map(texts.instant, settled.waiting_us)),
+    )
 
 
 _NO_CONDITION = Shown()

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import texts
-from duepoint.controller.status.published import Counts, OpenSlots, Status
+from duepoint.controller.status import published, texts
+from duepoint.controller.status.published import Counts, Status
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
@@ -24,7 +24,6 @@ from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
 from duepoint.runs.run import Note
-from duepoint.runs.watermark import Watermark
 from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -47,7 +46,7 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
         last_schedule_time=instant_or_empty(runs.last_slot_us),
         last_successful_time=instant_or_empty(runs.last_success_us),
         last_failure_time=instant_or_empty(runs.last_failure_us),
-        open_slots=_open_slots(settled),
+        open_slots=published.open_slots(settled),
         last_run=None if runs.last_run is None else texts.last_run(runs.last_run),
         runs=Counts(
             started=counts.started,
@@ -70,17 +69,6 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
 
 
 # -- slots -------------------------------------------------------------------------------------
-
-
-def _open_slots(settled: Watermark) -> OpenSlots | None:
-    if not (slots_us := settled.open_us):
-        return None
-    return OpenSlots(
-        count=len(slots_us),
-        oldest=instant(slots_us[0]),
-        started=list(map(instant, settled.started_us)),
-        waiting=list(map(instant, settled.waiting_us)),
-    )
 
 
 def _upcoming(

@@ -356,7 +356,7 @@ def resume(state: ScheduleState, now_us: int) -> None:
     if runs.resumed == definition.timing_generation:
         return
     runs = replace(runs, resumed=definition.timing_generation)
-    if state.last().condition(ConditionType.READY).reason == Reason.SUSPENDED:
+    if state.last().ready.reason == Reason.SUSPENDED:
         count = plan.skipped_by_suspension(definition, now_us)
         last_us = (definition.rule.timing.suspend_until_us or 0) - 1
         runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
