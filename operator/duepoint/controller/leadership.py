@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint import faults, services, settings, telemetry
@@ -176,6 +177,7 @@ def lease_name(chosen: settings.OperatorSettings) -> str:
     return f"{chosen.installation}-operator"
 
 
+@dataclass(kw_only=True, eq=False)
 class Leadership:
     """Creates and runs the services of each term.
 
@@ -189,38 +191,27 @@ class Leadership:
         on_run: called with every run event.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: settings.OperatorSettings,
-        api: port.Api,
-        queue: DelayQueue,
-        watch: Watch,
-        clock: Clock,
-        health: services.Health,
-        has_own_streams: bool = True,
-        on_run: Callable[[RunEvent], None] = lambda _event: None,
-    ) -> None:
-        self._settings = settings
-        self._api = api
-        self._queue = queue
-        self._watch = watch
-        self._clock = clock
-        self._health = health
-        self._has_own_streams = has_own_streams
-        self._on_run = on_run
+    settings: settings.OperatorSettings
+    api: port.Api
+    queue: DelayQueue
+    watch: Watch
+    clock: Clock
+    health: services.Health
+    has_own_streams: bool = True
+    on_run: Callable[[RunEvent], None] = lambda _event: None
+
+    def __post_init__(self) -> None:
         self._is_identified = False
-        self._dry_runs = DryRuns(api)
-        self._others = OtherInstalls(
-            own=f"{settings.namespace}/{lease_name(settings)}", clock=clock, health=health
-        )
+        self._dry_runs = DryRuns(self.api)
+        own = f"{self.settings.namespace}/{lease_name(self.settings)}"
+        self._others = OtherInstalls(own=own, clock=self.clock, health=self.health)
 
     async def work(self, term: Term) -> None:
         """Do the work of one term until cancelled, or until an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
         reporting = asyncio.create_task(  # no service waits for it
             installations.report(
-                queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
+                queue=self.queue, clock=self.clock, health=self.health, annotate=term.annotate
             )
         )
         try:
@@ -229,46 +220,46 @@ class Leadership:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
-                self._health.well(part)
+                self.health.well(part)
 
     async def _identify(self) -> None:
         """Read which cluster this is, once; the index of another one is refused."""
         if not self._is_identified:
-            found = await installation.identity(self._api, self._settings.namespace)
-            self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
+            found = await installation.identity(self.api, self.settings.namespace)
+            self.queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
             self._is_identified = True
 
     async def _open(
         self, epoch: messages.Epoch, noted: messages.Layout | None
     ) -> tuple[messages.Layout, ledger.Records]:
         """Open the existing index; an empty Redis gets its former layout, not the one now set."""
-        serverhealth.report(await self._queue.health.problems(fills=True), self._health)
+        serverhealth.report(await self.queue.health.problems(fills=True), self.health)
         try:
-            layout = await self._queue.membership.open(
-                self._settings.shards, epoch, noted=noted, by=self._others.own
+            layout = await self.queue.membership.open(
+                self.settings.shards, epoch, noted=noted, by=self._others.own
             )
         except queue_errors.Foreign:
             self._others.refused()
             raise
         if layout.former is None:
-            await self._queue.resharding.open_own(layout, epoch)
-        return layout, await self._queue.ledger().records()
+            await self.queue.resharding.open_own(layout, epoch)
+        return layout, await self.queue.ledger().records()
 
     async def _run(self, epoch: messages.Epoch, lease: Term) -> None:
         """Open the index, and run all services of the term until one of them fails."""
-        api = TermApi(self._api, lease.is_held)
-        recorder = events.Recorder(api, self._clock, "operator")
+        api = TermApi(self.api, lease.is_held)
+        recorder = events.Recorder(api, self.clock, "operator")
         term = TermContext(
             api=api,
-            queue=self._queue,
+            queue=self.queue,
             epoch=epoch,
-            clock=self._clock,
-            health=self._health,
-            namespaces=self._settings.watch_namespaces,
+            clock=self.clock,
+            health=self.health,
+            namespaces=self.settings.watch_namespaces,
             installation=self._others.own,
             writes_per_second=STATUS_WRITES_PER_SECOND,
             record=recorder.note,
-            on_run=self._on_run,
+            on_run=self.on_run,
             annotate=lease.annotate,
         )
         await term.until_done("resync", self._identify, "the API server cannot be asked")
@@ -284,13 +275,13 @@ class Leadership:
             term,
             layout=layout,
             dry_runs=self._dry_runs,
-            has_own_streams=self._has_own_streams,
+            has_own_streams=self.has_own_streams,
             others=self._others,
             records=records,
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
-            group.create_task(self._watch(term))
+            group.create_task(self.watch(term))
             for run in (*made.from_the_start, *made.maintenance):
                 group.create_task(run())
             for run in (*made.once_resynced, made.sweeper.run):

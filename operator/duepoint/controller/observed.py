@@ -1,15 +1,12 @@
 """One version of a Schedule, ScheduleRun or ScheduleSet, as a list, a read or the watch showed it.
 
 ``of_object`` turns an object from the API server into an ``Observed`` value. The watch brings only
-metadata (``of_change``): the version and generation of an object. Spec and status stay JSON text
+metadata (``of_metadata``): the version and generation of an object. Spec and status stay JSON text
 until a decision needs them: nearly all objects that a takeover lists are applied already, and are
 never decoded.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -70,17 +67,6 @@ def of_object(
     """Return an object that was listed or read, with spec and status."""
     seen = of_metadata(item.metadata)
     return msgspec.structs.replace(seen, spec=bytes(item.spec), status=bytes(item.status))
-
-
-def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
-    """Return an object from a watch event, without spec and status.
-
-    Args:
-        change: ADDED, MODIFIED or DELETED.
-        metadata: the object's metadata, as the API server spells it.
-    """
-    read = msgspec.convert(metadata, port.Metadata)
-    return of_metadata(read, is_deleted=change == "DELETED")
 
 
 def of_metadata(metadata: port.Metadata, *, is_deleted: bool = False) -> Observed:

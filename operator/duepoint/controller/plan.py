@@ -86,7 +86,7 @@ def decide(
     timing = msgspec.structs.replace(stored.rule.timing, zone_data=spec.rule.timing.zone_data)
     if timing == spec.rule.timing and stored.rule.whole_seconds == spec.rule.whole_seconds:
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
-    started = stored.started if stored.runs_left is not None else status.started
+    started = stored.started if stored.runs_left is not None else status.counts.regular
     # The slots of a suspension that ended by itself are counted when its end is published.
     is_counted = has_resumed(stored, now_us) and status.ready.reason != Reason.SUSPENDED
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -198,7 +198,7 @@ def _first(spec: ScheduleSpec, status: Status, now_us: int, *, target: str) -> A
         spec,
         not_before_us=settled.through_us,
         target=target,
-        started=status.started,
+        started=status.counts.regular,
     )
     return _reopened(made, settled, now_us)
 

@@ -33,7 +33,7 @@ _RECORDED = 8
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 
-class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     """``status.runs``; ``manual`` counts the started runs that a ScheduleRun requested."""
 
     started: int = 0

@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
-
 from duepoint import errors, services
 from duepoint.controller import observed
 from duepoint.controller.leadership import TermServices
@@ -244,6 +242,6 @@ class World:
 
 
 def _shown(change: port.WatchEvent) -> observed.Observed:
-    """The metadata of a change, as kopf's handlers hand it over."""
-    metadata = msgspec.to_builtins(change.item.metadata)
-    return observed.of_change(change.type.value, metadata)
+    """As kopf shows a change: without spec and status."""
+    is_deleted = change.type is port.ChangeType.DELETED
+    return observed.of_metadata(change.item.metadata, is_deleted=is_deleted)

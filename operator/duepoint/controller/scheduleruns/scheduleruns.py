@@ -376,7 +376,7 @@ class ScheduleRuns:
                     armed = await queue.occurrences.withdraw(known, point, self._term.epoch)
                     if armed is messages.Armed.APPLIED:  # else a worker has claimed it
                         await self._outcomes.catch_up()  # count earlier outcomes of the slot first
-                        self._term.services.reporter.withdrawn(self._deleted(known, point, run_uid))
+                        self._term.services.reporter.event(self._deleted(known, point, run_uid))
 
     def _deleted(self, known: Definition, point: points.DuePoint, run_uid: str) -> RunEvent:
         now_us = self._term.clock.now_us()

@@ -3,9 +3,9 @@
 An equal generation does not prove that the queue matches the object: with another blob key workers
 cannot read the action, with other zone data the slots differ, and after a restore of etcd the same
 generation, or a lower one, may have another spec. So a definition has a fingerprint of all its
-inputs: the spec as canonical JSON, the blob key, the zone data and the version of the meaning of
-specs; for a stream in our Redis also whether the installation has such streams. If the fingerprint
-is equal, nothing is done. Different inputs collide once in 4 billion. Pure.
+inputs: the spec as canonical JSON, the blob key, whether the installation has streams in our Redis,
+the zone data, and the version of the meaning of specs. If it is equal, nothing is done. Different
+inputs collide once in 4 billion. Pure.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def of(spec: bytes, key: str, *, own_streams: bool = True) -> bytes:
-    """Return the fingerprint of the JSON text of a spec; ``key`` stands for the blob key.
-
-    Args:
-        own_streams: whether the installation has streams in our Redis; used for such specs only.
-    """
+def of(spec: bytes, key: str) -> bytes:
+    """Return the fingerprint of the JSON text of a spec; ``key`` stands for the installation."""
     try:
         decoded = _decoder.decode(spec)
         canonical = _encoder.encode(decoded)
@@ -38,15 +34,7 @@ def of(spec: bytes, key: str, *, own_streams: bool = True) -> bytes:
         decoded, canonical = None, spec  # the parser will report what is wrong with it
     zone = decoded.get("timeZone") if isinstance(decoded, dict) else None
     content = b"%b\n%b\n%b\n%d" % (canonical, _zone_data(zone).encode(), key.encode(), MEANING)
-    if _is_own_stream(decoded):
-        content += b"\nown streams" if own_streams else b"\nno own streams"
     return hashlib.blake2b(content, digest_size=definitions.FINGERPRINT_LENGTH).digest()
-
-
-def _is_own_stream(decoded: object) -> bool:
-    """Whether the target is a stream in our Redis, which counts towards its namespace's limit."""
-    stream = decoded.get("stream") if isinstance(decoded, dict) else None
-    return isinstance(stream, dict) and not stream.get("connectionSecretRef")
 
 
 def _zone_data(zone: object) -> str:

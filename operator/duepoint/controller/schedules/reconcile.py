@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-import structlog
 
 from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
@@ -65,7 +64,7 @@ class Reconciler:
     ) -> None:
         self._term = term
         self._mark = published.mark(term.installation)
-        self._key = term.queue.signed_blobs.digest("", b"fingerprint")
+        self._key = term.queue.signed_blobs.digest("", b"fingerprint %d" % has_own_streams)
         self._dry_runs = dry_runs
         self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
@@ -85,7 +84,7 @@ class Reconciler:
     # -- one object ------------------------------------------------------------------------------
 
     async def _handle(self, task: Task) -> float | None:
-        """Read, reconcile and report one object; return seconds until the next try, if any."""
+        """Read and reconcile one object; return seconds until the next try, if any."""
         try:
             if not (task.seen.deleted or task.seen.has_texts):
                 if self._term.services.store.has_applied(task.seen):
@@ -99,15 +98,13 @@ class Reconciler:
                 again = await self.reconcile(task)
         except _ENDS:
             raise
-        except kube_errors.ApiError as trouble:  # first: an unavailable one is a TryLater, too
-            telemetry.logger.warning(
-                "schedule not read", schedule=task.seen.identity, error=str(trouble)
-            )
-            return AGAIN
-        except errors.TryLater as trouble:
-            return self._queue_is_away(task, trouble)
-        except Exception as bug:  # noqa: BLE001 - a bug in one object must not stop the others
-            return self._report_bug(task, bug)
+        except Exception as trouble:
+            self._report_waiting(task, trouble)
+            if isinstance(trouble, kube_errors.ApiError) or not isinstance(
+                trouble, errors.TryLater
+            ):
+                raise  # it concerns this object alone
+            return self._queue_is_away(trouble)
         if self._term.health.well("queue"):
             telemetry.logger.info("queue available")
             self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
@@ -307,7 +304,7 @@ class Reconciler:
 
     def fingerprint(self, seen: Observed) -> bytes:
         """Return the fingerprint of the inputs that this object's definition is made from."""
-        return fingerprints.of(seen.spec, self._key, own_streams=self._has_own_streams)
+        return fingerprints.of(seen.spec, self._key)
 
     def _parsed(self, seen: Observed) -> spec.ScheduleSpec:
         parsed = spec.parse(
@@ -331,10 +328,9 @@ class Reconciler:
             return written
         # The watermark never falls, so the larger one is newer, and its open slots with it.
         settled = max(known.settled(), written.watermark, key=lambda one: one.through_us)
-        started = max(written.started, known.runs().counts.regular)
         return msgspec.structs.replace(
             written,
-            runs=published.Counts(started=started),
+            runs=max(written.counts, known.runs().counts, key=lambda one: one.regular),
             settled_through=instant(settled.through_us),
             open_slots=published.open_slots(settled),
         )
@@ -442,24 +438,16 @@ class Reconciler:
 
     # -- trouble ---------------------------------------------------------------------------------
 
-    def _queue_is_away(self, task: Task, trouble: errors.TryLater) -> float:
+    def _queue_is_away(self, trouble: errors.TryLater) -> float:
+        """Let all workers wait; return what ``_handle`` returns."""
         tasks = self._term.services.store.tasks
         tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))
-        self._report_waiting(task, trouble)
         if self._term.health.unwell("queue", str(trouble)):
             self._term.services.index.suspect()
             telemetry.logger.warning(
                 "queue unavailable", error=str(trouble), unapplied=len(tasks) + 1
             )
         return 0.0
-
-    def _report_bug(self, task: Task, bug: Exception) -> float:
-        with structlog.contextvars.bound_contextvars(
-            namespace=task.seen.namespace, schedule=task.seen.name, uid=task.seen.uid
-        ):
-            telemetry.logger.error("schedule not applied", error=repr(bug), exc_info=bug)
-        self._report_waiting(task, bug)
-        return AGAIN
 
     def _report_waiting(self, task: Task, trouble: Exception) -> None:
         """Report the error if a change is not applied yet; nobody else would miss anything."""

@@ -87,7 +87,7 @@ class Resync:
         await clocks.wait_for(self.asked, _WATCH_SECONDS, self._term.clock)
         while True:
             self.asked.clear()
-            await self._term.until_done("resync", self._attempt, "objects cannot be compared")
+            await self._term.until_done("resync", self.compare, "objects cannot be compared")
             self.done += 1
             self.first_done.set()
             others = self._term.services
@@ -96,23 +96,19 @@ class Resync:
             others.runs.request()
             await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
 
-    async def _attempt(self) -> None:
-        try:
-            await self.compare()
-        finally:
-            self.listed.set()  # even after a failed try, or services would wait for ever
-
     async def compare(self) -> None:
         """Compare once.
 
         Raises ApiError or QueueUnavailable if one side could not be read completely; objects
         offered until then stay valid.
         """
-        await self._settle_doubts()
-        held = await self._definitions()
-        listed = await self._list(held)
-        await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
-        self.listed.set()
+        try:
+            await self._settle_doubts()
+            held = await self._definitions()
+            listed = await self._list(held)
+            await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
+        finally:
+            self.listed.set()  # even after a failed try, or services would wait for ever
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             telemetry.logger.warning(

@@ -11,7 +11,6 @@ import functools
 import zlib
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import Reference, instant_us
@@ -21,18 +20,6 @@ from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
 from duepoint.schedules.diagnosis import Row, Shown
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """``runs``; ``started`` includes manual runs, which belong to no regular slot."""
-
-    started: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    missed: int = 0
-    skipped: int = 0
-    replaced: int | UnsetType = UNSET
-    manual: int | UnsetType = UNSET
 
 
 class OpenSlots(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,7 +42,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
     last_failure_time: str = ""
     open_slots: OpenSlots | None = None
     last_run: Row | None = None
-    runs: Counts | None = None
+    runs: summaries.RunTotals | None = None
     recent_runs: list[Row] = []
     next_schedule_time: str = ""
     upcoming_times: list[str] = []
@@ -114,10 +101,9 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         return self.observed_generation < 0 or is_waiting
 
     @property
-    def started(self) -> int:
-        """The number of regular runs so far."""
-        counts = self.runs or Counts()
-        return max(0, counts.started - (counts.manual or 0))
+    def counts(self) -> summaries.RunTotals:
+        """The counts of its runs so far."""
+        return self.runs or summaries.RunTotals()
 
     @property
     def retried_us(self) -> tuple[int, ...]:
@@ -136,15 +122,6 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
 
     def summary(self, schedule_name: str) -> summaries.Summary:
         """Return the summary of runs that the status of this Schedule was rendered from."""
-        counts = self.runs or Counts()
-        totals = summaries.RunTotals(
-            succeeded=counts.succeeded,
-            failed=counts.failed,
-            replaced=counts.replaced or 0,
-            missed=counts.missed,
-            skipped=counts.skipped,
-            manual=counts.manual or 0,
-        )
         running = texts.running(self.active, schedule_name)
         success_us = instant_us(self.last_successful_time)
         failure_us = instant_us(self.last_failure_time)
@@ -152,7 +129,7 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         last_result = self._note(ConditionType.LAST_RUN_SUCCEEDED, at_us=at_us)
         return summaries.Summary(
             # The counts in another writer's status may not add up.
-            counts=msgspec.structs.replace(totals, started=totals.ended + len(running)),
+            counts=msgspec.structs.replace(self.counts, started=self.counts.ended + len(running)),
             running=running,
             last_run=texts.last_run_of(self.last_run),
             history=texts.history(self.recent_runs),

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
-from msgspec import UNSET
 
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.status import published, texts
-from duepoint.controller.status.published import Counts, Status
+from duepoint.controller.status.published import Status
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
@@ -36,7 +35,7 @@ UPCOMING = 5
 
 def status_at(state: ScheduleState, now_us: int) -> Status:
     """Return the whole status as it should be at an instant."""
-    last, runs, counts = state.last(), state.runs(), state.runs().counts
+    last, runs = state.last(), state.runs()
     settled = watermark.settled(state.open, runs.settled_us)
     upcoming = _upcoming(state, runs, last, now_us)
     return Status(
@@ -48,15 +47,7 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
         last_failure_time=instant_or_empty(runs.last_failure_us),
         open_slots=published.open_slots(settled),
         last_run=None if runs.last_run is None else texts.last_run(runs.last_run),
-        runs=Counts(
-            started=counts.started,
-            succeeded=counts.succeeded,
-            failed=counts.failed,
-            missed=counts.missed,
-            skipped=counts.skipped,
-            replaced=counts.replaced or UNSET,
-            manual=counts.manual or UNSET,
-        ),
+        runs=runs.counts,
         recent_runs=texts.recent_runs(runs.history, state.open),
         next_schedule_time=upcoming[0] if upcoming else "",
         upcoming_times=upcoming,

@@ -187,7 +187,11 @@ class Reporter:
         elif event.state is RunState.PENDING:
             if not event.run_uid:  # else the ScheduleRun shows its slot
                 self._put_off(schedule, event)
-        elif event.job_name and event.state in ENDED and not schedule.is_running(event):
+        elif (
+            (event.job_name or not by_queue)
+            and event.state in ENDED
+            and not schedule.is_running(event)
+        ):
             return  # it was counted, or a worker's report of its start will trigger a read
         else:
             self._fold(schedule, event, by_queue=by_queue and not is_lost, is_lost=is_lost)
@@ -227,12 +231,6 @@ class Reporter:
         if state.apply_check(schedule, check):
             self._record_all(changes.of_check(schedule.object, check))
             self._reported(schedule, is_new=schedule.generation > answered)
-
-    def withdrawn(self, event: RunEvent) -> None:
-        """Handle a slot that was withdrawn from the queue: its run, if begun, has ended."""
-        schedule = self.states.get(event.uid)
-        if schedule is not None and schedule.is_running(event):
-            self.event(event)
 
     # -- Jobs ------------------------------------------------------------------------------------
 

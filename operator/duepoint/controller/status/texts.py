@@ -1,7 +1,7 @@
 """The forms of runs and instants in a status: written, and read back.
 
 ``active``: a run of a Job is a reference to that Job. A delivery is not an object, so its reference
-is to the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names the slot.
+is to the object that requested it, the Schedule or a ScheduleRun. ``fieldPath`` names the slot.
 Manual runs come first. ``activeCount`` counts all runs; if they are more than ``MOST_LISTED``, a
 new leader knows the others from the ledger, whose record then stays.
 
@@ -71,9 +71,6 @@ def instant_us(text: object) -> int:
 #: The most references to active runs in a status.
 MOST_LISTED = 100
 
-#: The part of a Job's name after the Schedule's name: the slot in seconds and, for a Job of a
-#: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
-_SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 
 
@@ -96,15 +93,22 @@ def active(runs: Running, owner: JobOwner) -> list[Reference]:
 
 def _reference(owner: JobOwner, key: Key, job: str) -> Reference:
     slot_us, wanted_by = key
+    path = f"slots[{instant(slot_us)}]"
     if job:
-        return Reference(api_version="batch/v1", kind="Job", namespace=owner.namespace, name=job)
+        return Reference(
+            api_version="batch/v1",
+            kind="Job",
+            namespace=owner.namespace,
+            name=job,
+            field_path=path,
+        )
     return Reference(
         api_version=schedules.API_VERSION,
         kind=schedules.RUN_KIND if wanted_by else schedules.KIND,
         namespace=owner.namespace,
         name="" if wanted_by else owner.name,
         uid=wanted_by.removeprefix("run ") or owner.uid,
-        field_path=f"slots[{instant(slot_us)}]",
+        field_path=path,
     )
 
 
@@ -114,25 +118,14 @@ def running(listed: Iterable[Reference], schedule_name: str) -> Running:
 
 
 def _run_of(reference: Reference, schedule_name: str) -> tuple[Key, str] | None:
-    name, kind = reference.name, reference.kind
-    if kind not in (schedules.KIND, schedules.RUN_KIND):
-        key = _job_key(schedule_name, name)
-        return None if key is None else (key, name)
     path = _SLOT_PATH.fullmatch(reference.field_path)
     slot_us = 0 if path is None else instant_us(path[1])
     if not slot_us:
         return None
-    return key_of(slot_us, is_regular=kind == schedules.KIND, wanted_by=reference.uid), ""
-
-
-def _job_key(schedule_name: str, name: str) -> Key | None:
-    """Return the run of a Job of that Schedule; None if the name is not one of ours."""
-    for begin, is_regular in ((schedule_name, True), (jobbuilder.cut_name(schedule_name), False)):
-        match = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
-        if match is not None and is_regular == (not match[2]):
-            slot_us = int(match[1]) * 1_000_000
-            return key_of(slot_us, is_regular=is_regular, wanted_by=name)
-    return None
+    job = reference.name if reference.kind == "Job" else ""
+    is_of_slot = bool(job) and job == jobbuilder.name_of(schedule_name, slot_us)
+    is_regular = is_of_slot or reference.kind == schedules.KIND
+    return key_of(slot_us, is_regular=is_regular, wanted_by=job or reference.uid), job
 
 
 # -- the last slots -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+import msgspec
 import uvloop
 
 from duepoint import services, telemetry
@@ -197,7 +198,8 @@ def registry(
 
 async def changed(deliver: Deliver, *, event: kopf.RawEvent, param: str, **_: Any) -> None:  # noqa: ANN401
     """Handle an event of the watch, with the metadata of its object."""
-    deliver(param, observed.of_change(event["type"], event["object"]["metadata"]))
+    read = msgspec.convert(event["object"]["metadata"], port.Metadata)
+    deliver(param, observed.of_metadata(read, is_deleted=event["type"] == "DELETED"))
 
 
 #: How long the end of a term waits for the thread; kopf stops in 0.01 s when nothing hangs.
