@@ -163,26 +163,41 @@ def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
 
 
 def recover(
-    run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]
+    run: ScheduleRunState,
+    held: Collection[int],
+    found: Mapping[str, jobs.Job],
+    followed: Collection[str],
 ) -> list[int]:
     """Locate each open slot again; return those that are nowhere, to be enqueued again.
 
     Args:
         held: the slots in the queue, read before the outcomes.
         found: Jobs of the Schedule by name, read after the outcomes.
+        followed: Jobs of its active runs; if one is gone, the sync of Jobs ends its run.
     """
     lost = []
     for slot_us, slot in list(run.course.open.items()):
         if (job := found.get(run.job_name(slot_us))) is not None:
             _apply_job(run, slot_us, job)
-        elif slot_us in held:
+        elif slot_us in held or slot.job_name in followed:
             continue
         elif not slot.job_name:
             lost.append(slot_us)
-        elif slot.is_replaced:
-            _end(run, slot_us, RunState.REPLACED, "")
         else:
-            _end(run, slot_us, RunState.FAILED, jobstate.LOST)
+            ended = RunEvent(
+                uid=run.course.schedule_uid,
+                namespace=run.seen.namespace,
+                name=run.schedule_key[1],
+                generation=0,
+                slot_us=slot_us,
+                trigger="",
+                state=RunState.FAILED,
+                reason=Reason.DELETED,
+                at_us=0,
+                message=jobstate.LOST,
+                run_uid=run.seen.uid,
+            )
+            runstatus.applied(run.course, ended)
     return lost
 
 
@@ -191,21 +206,3 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     start = jobstate.start_of(job, run.owner(), slot_us)
     end = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job))
     runstatus.applied(run.course, start if end is None else end)
-
-
-def _end(run: ScheduleRunState, slot_us: int, state: RunState, message: str) -> None:
-    """End a slot that no event has ended."""
-    event = RunEvent(
-        uid=run.course.schedule_uid,
-        namespace=run.seen.namespace,
-        name=run.schedule_key[1],
-        generation=0,
-        slot_us=slot_us,
-        trigger="" if run.wanted is None else run.wanted.trigger,
-        state=state,
-        reason=Reason.REPLACED if state is RunState.REPLACED else Reason.DELETED,
-        at_us=0,
-        message=message,
-        run_uid=run.seen.uid,
-    )
-    runstatus.applied(run.course, event)

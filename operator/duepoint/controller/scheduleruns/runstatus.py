@@ -34,13 +34,11 @@ class RunSlot(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True)
     Attributes:
         started_us: when its run began; 0 = not yet.
         job_name: the name of its Job, once known.
-        is_replaced: whether a worker was about to delete its Job in favour of a newer slot.
         trouble: why it waits, or is tried again, in words; empty = neither.
     """
 
     started_us: int = 0
     job_name: str = ""
-    is_replaced: bool = False
     trouble: str = ""
 
 
@@ -114,8 +112,6 @@ def applied(course: Progress, event: RunEvent) -> bool:
             slot.trouble = event.why if event.is_retrying else ""
         case RunState.PENDING if event.why and not slot.started_us:
             slot.trouble = event.why
-        case RunState.REPLACING:
-            slot.is_replaced = True
         case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
             _start_slot(course, slot, event)
             _end_slot(course, event)

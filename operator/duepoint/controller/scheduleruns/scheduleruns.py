@@ -297,7 +297,9 @@ class ScheduleRuns:
         found: Collection[jobs.Job] = ()
         if known.rule.whole_seconds:
             found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
-        return runstate.recover(run, held, {job.metadata.name: job for job in found})
+        state = self._term.services.states.get(known.uid)
+        followed = () if state is None else [job for _, job in state.running_jobs()]
+        return runstate.recover(run, held, {job.metadata.name: job for job in found}, followed)
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """Delete a ScheduleRun that has ended once its time to live is over."""
@@ -432,9 +434,7 @@ class ScheduleRuns:
                 await self._adopt_published(run)
                 return AGAIN
             run.published = status
-        # No status shows that a Job is being replaced.
-        is_replacing = any(slot.is_replaced for slot in run.course.open.values())
-        if counted == runstatus.pack(run.course) and not is_replacing:
+        if counted == runstatus.pack(run.course):
             self._outcomes.shown(run.seen.uid)
         if run.course.schedule_uid:
             self._term.services.jobs.request(run.course.schedule_uid)

@@ -24,7 +24,6 @@ import contextlib
 import msgspec
 import structlog
 
-from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
@@ -50,9 +49,8 @@ _WORKERS = 4
 INTERVAL_SECONDS = 10.0
 #: How soon a shard that lacks the set's entry gets it again.
 _STORE_AGAIN_SECONDS = 1.0
-#: A set without an object does not fire, and is removed after this.
+#: A set without an object does not fire, and is removed by a comparison after this.
 ORPHAN_SECONDS = 600.0
-_ORPHANS_LOOK_SECONDS = 60.0
 _MOST_WAIT_SECONDS = 60.0
 _STALE_SECONDS = 0.1
 _MOVING_SECONDS = 0.5
@@ -95,8 +93,7 @@ class ScheduleSets:
                 group.create_task(self._removals.run(self._remove_some, 1))
                 self.request()
                 while True:
-                    wait = _ORPHANS_LOOK_SECONDS if self._absent_since else None
-                    await clocks.wait_for(self._requested, wait, self._term.clock)
+                    await self._requested.wait()  # at least with every comparison of Schedules
                     await self._term.until_done(PART, self._compare, "schedulesets not compared")
         finally:
             telemetry.sets_with_lost_members.set(0)  # the next leader sets it

@@ -150,7 +150,7 @@ class SetRows:
         except _Unusable as trouble:
             state.rows_of = spec.generation, b""
             state.status.rows = state.status.rows or Rows()
-            self._note(state, setstatus.rows_unusable(str(trouble)))
+            self._note(state, setstatus.rows_invalid(str(trouble)))
             return True
         wrong = await self._write(record, found)
         if wrong is None:  # the queue lacks the set's record, so it must be stored again
@@ -165,7 +165,7 @@ class SetRows:
             failed=len(failed),
             source=source,
         )
-        self._note(state, setstatus.rows_invalid(failed) if failed else None)
+        self._note(state, setstatus.rows_wrong(failed) if failed else None)
         return True
 
     def _note(self, state: FollowedSet, condition: Condition | None) -> None:

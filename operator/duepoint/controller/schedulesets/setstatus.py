@@ -245,17 +245,16 @@ def data_lost(lost: Lost, left: int) -> Condition:
     )
 
 
-def rows_invalid(wrong: tuple[str, ...]) -> Condition:
+def rows_wrong(wrong: tuple[str, ...]) -> Condition:
     """Return the condition that some rows are invalid and left out."""
     count, named = len(wrong), "; ".join(wrong[:_ROWS_NAMED])
     more = f"; and {count - _ROWS_NAMED} more" if count > _ROWS_NAMED else ""
     rows = "1 row is" if count == 1 else f"{count} rows are"
-    message = f"{rows} wrong and left out: {named}{more}"
-    return _true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
+    return rows_invalid(f"{rows} wrong and left out: {named}{more}")
 
 
-def rows_unusable(message: str) -> Condition:
-    """Return the condition that no row can be used, so that the members stay as they are."""
+def rows_invalid(message: str) -> Condition:
+    """Return the condition that rows cannot be used; without a valid one, the members stay."""
     return _true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
 
 
@@ -265,20 +264,13 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
 
 # -- Events ----------------------------------------------------------------------------------------
 
-_OF_STALLED = frozenset({Reason.INVALID_SPEC, Reason.INVALID_JOB_TEMPLATE})
-
 
 def events_of_answer(state: FollowedSet) -> Iterator[Event]:
     """Yield Events about a refused spec, unless the status already says so."""
-    shown = {
-        (str(each.get("type")), str(each.get("message")))
-        for each in state.published.get("conditions") or ()
-    }
+    shown = {str(each.get("message")) for each in state.published.get("conditions") or ()}
     for condition in state.answer:
-        is_stalled = condition.type is ConditionType.STALLED
-        if is_stalled and (condition.type.value, condition.message) not in shown:
-            reason = condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SPEC
-            yield event(state, reason, condition.message)
+        if condition.type is ConditionType.STALLED and condition.message not in shown:
+            yield event(state, condition.reason, condition.message)
 
 
 def event(state: FollowedSet, reason: Reason, note: str) -> Event:
