@@ -28,9 +28,8 @@ from duepoint import errors, telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedulesets import setreconcile, setstatus
+from duepoint.controller.schedulesets import setreconcile, setrows, setstatus
 from duepoint.controller.schedulesets.setreconcile import without_spec
-from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
@@ -70,7 +69,6 @@ class ScheduleSets:
         self._states: dict[str, FollowedSet] = {}
         self._dry_runs = dry_runs
         self._has_own_streams = has_own_streams
-        self._rows = SetRows(term)
         self._tasks: WorkQueue[Observed] = WorkQueue(
             term.clock,
             "scheduleset not applied",
@@ -251,7 +249,9 @@ class ScheduleSets:
             if is_settled and not state.follows_rows:
                 answer = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
             await self._publish(state, answer)
-            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
+            is_followed = await setrows.follow(
+                self._term, state, None if seen is None else seen.spec
+            )
             if is_followed and is_settled:
                 answer = setstatus.ready(spec)
         else:

@@ -117,145 +117,144 @@ class _Unusable(Exception):
 _Texts = Sequence[tuple[str, bytes]]
 
 
-class SetRows:
-    """Makes sets equal to their rows, for the leader of one term."""
+async def follow(term: TermContext, state: FollowedSet, raw: bytes | None) -> bool:
+    """Make the set equal to its rows; return False if another try is needed soon.
 
-    def __init__(self, term: TermContext) -> None:
-        self._term = term
-
-    async def follow(self, state: FollowedSet, raw: bytes | None) -> bool:
-        """Make the set equal to its rows; return False if another try is needed soon.
-
-        Args:
-            raw: the spec with its rows, if the object has just been read.
-        """
-        spec, record = state.spec, state.record
-        assert spec is not None and record is not None  # noqa: S101, PT018 - it was applied
-        named = None if spec.rows is None else spec.rows.config_map_ref
-        if named is None and (raw is None or state.follows_rows):
-            state.is_unread = state.is_unread or not state.follows_rows
-            return state.follows_rows
-        try:
-            if named is not None:
-                key = named.key or ""
-                texts = tuple(of_data(await self._data(spec.namespace, named), key))
-                source = f"ConfigMap {named.name}" + (f", key {key}" if key else "")
-            else:
-                texts = tuple(of_inline(setspec.inline_rows(raw or b"")))
-                source = "inline"
-            rows_of = spec.generation, _version(texts)
-            if state.rows_of == rows_of:
-                return True
-            found = await self._read(spec, source, texts)
-        except _Unusable as trouble:
-            state.rows_of = spec.generation, b""
-            state.status.rows = state.status.rows or Rows()
-            self._note(state, setstatus.rows_invalid(str(trouble)))
+    Args:
+        raw: the spec with its rows, if the object has just been read.
+    """
+    spec, record = state.spec, state.record
+    assert spec is not None and record is not None  # noqa: S101, PT018 - it was applied
+    named = None if spec.rows is None else spec.rows.config_map_ref
+    if named is None and (raw is None or state.follows_rows):
+        state.is_unread = state.is_unread or not state.follows_rows
+        return state.follows_rows
+    try:
+        if named is not None:
+            key = named.key or ""
+            texts = tuple(of_data(await _data(term, spec.namespace, named), key))
+            source = f"ConfigMap {named.name}" + (f", key {key}" if key else "")
+        else:
+            texts = tuple(of_inline(setspec.inline_rows(raw or b"")))
+            source = "inline"
+        rows_of = spec.generation, _version(texts)
+        if state.rows_of == rows_of:
             return True
-        wrong = await self._write(record, found)
-        if wrong is None:  # the queue lacks the set's record, so it must be stored again
-            state.is_unread = True
-            return False
-        await self._remove_others(record, found)
-        failed = (*found.wrong, *wrong)
-        state.rows_of = rows_of
-        state.status.rows = Rows(
-            desired=len(found.rows),
-            applied=len(found.rows) - len(wrong),
-            failed=len(failed),
-            source=source,
-        )
-        self._note(state, setstatus.rows_wrong(failed) if failed else None)
+        found = await _read(term, spec, source, texts)
+    except _Unusable as trouble:
+        state.rows_of = spec.generation, b""
+        state.status.rows = state.status.rows or Rows()
+        _note(term, state, setstatus.rows_invalid(str(trouble)))
         return True
+    wrong = await _write(term, record, found)
+    if wrong is None:  # the queue lacks the set's record, so it must be stored again
+        state.is_unread = True
+        return False
+    await _remove_others(term, record, found)
+    failed = (*found.wrong, *wrong)
+    state.rows_of = rows_of
+    state.status.rows = Rows(
+        desired=len(found.rows),
+        applied=len(found.rows) - len(wrong),
+        failed=len(failed),
+        source=source,
+    )
+    _note(term, state, setstatus.rows_wrong(failed) if failed else None)
+    return True
 
-    def _note(self, state: FollowedSet, condition: Condition | None) -> None:
-        """Set the condition about the rows, and record an Event if it is new."""
-        if condition is not None and condition != state.rows_condition:
-            self._term.record(setstatus.event(state, condition.reason, condition.message))
-        state.rows_condition = condition
 
-    # -- the rows --------------------------------------------------------------------------------
+def _note(term: TermContext, state: FollowedSet, condition: Condition | None) -> None:
+    """Set the condition about the rows, and record an Event if it is new."""
+    if condition is not None and condition != state.rows_condition:
+        term.record(setstatus.event(state, condition.reason, condition.message))
+    state.rows_condition = condition
 
-    async def _data(self, namespace: str, rows: model.ConfigMapRefFields) -> Mapping[str, bytes]:
-        where = f"spec.rows.configMapRef: ConfigMap {rows.name}"
-        try:
-            found = await secrets.read(self._term.api, "ConfigMap", namespace, rows.name)
-        except kube_errors.NotFound:
-            raise _Unusable(
-                f"{where} does not exist in namespace {namespace}; the members stay"
-            ) from None
-        except kube_errors.Forbidden:
-            raise _Unusable(f"{where}: the operator may not get it; the members stay") from None
-        if rows.key and rows.key not in found.values:
-            raise _Unusable(f"{where} has no key {rows.key}; the members stay")
-        return found.values
 
-    async def _read(self, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:
-        """Parse the rows; raises _Unusable."""
-        most = min(model.MOST_ROWS, spec.settings.limits.members)
-        if (count := len(texts)) > most:
-            raise _Unusable(
-                f"spec.rows: {source} has {count} rows; write at most {most}; the members stay"
-            )
-        clock, found = self._term.clock, ReadRows()
-        reader, now_us = members.RowReader(spec.settings), clock.now_us()
-        for some in _parts(texts, _READ_TOGETHER):
-            read_some(found, reader, some, now_us=now_us)
-            await clock.sleep(0)  # let the Lease be renewed in between
-        for name in found.kept:
-            found.rows.pop(name, None)
-        return found
+# -- the rows --------------------------------------------------------------------------------
 
-    # -- the set ---------------------------------------------------------------------------------
 
-    async def _write(self, record: SetRecord, found: ReadRows) -> list[str] | None:
-        """Write members; return the refused rows, or None if the queue accepts none of them now."""
-        now_us = self._term.clock.now_us()
-        passed = [
-            row.id for row in found.rows.values() if row.at_us is not None and row.at_us <= now_us
+async def _data(
+    term: TermContext, namespace: str, rows: model.ConfigMapRefFields
+) -> Mapping[str, bytes]:
+    where = f"spec.rows.configMapRef: ConfigMap {rows.name}"
+    try:
+        found = await secrets.read(term.api, "ConfigMap", namespace, rows.name)
+    except kube_errors.NotFound:
+        raise _Unusable(
+            f"{where} does not exist in namespace {namespace}; the members stay"
+        ) from None
+    except kube_errors.Forbidden:
+        raise _Unusable(f"{where}: the operator may not get it; the members stay") from None
+    if rows.key and rows.key not in found.values:
+        raise _Unusable(f"{where} has no key {rows.key}; the members stay")
+    return found.values
+
+
+async def _read(term: TermContext, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:
+    """Parse the rows; raises _Unusable."""
+    most = min(model.MOST_ROWS, spec.settings.limits.members)
+    if (count := len(texts)) > most:
+        raise _Unusable(
+            f"spec.rows: {source} has {count} rows; write at most {most}; the members stay"
+        )
+    clock, found = term.clock, ReadRows()
+    reader, now_us = members.RowReader(spec.settings), clock.now_us()
+    for some in _parts(texts, _READ_TOGETHER):
+        read_some(found, reader, some, now_us=now_us)
+        await clock.sleep(0)  # let the Lease be renewed in between
+    for name in found.kept:
+        found.rows.pop(name, None)
+    return found
+
+
+# -- the set ---------------------------------------------------------------------------------
+
+
+async def _write(term: TermContext, record: SetRecord, found: ReadRows) -> list[str] | None:
+    """Write members; return the refused rows, or None if the queue accepts none of them now."""
+    now_us = term.clock.now_us()
+    passed = [
+        row.id for row in found.rows.values() if row.at_us is not None and row.at_us <= now_us
+    ]
+    standing: set[str] = set()
+    for names in _parts(passed):
+        stored = await term.queue.members.lookups.get(record, names)
+        standing.update(member.id for member in stored if member is not None)
+    over = set(passed) - standing
+    writes = [
+        values.MemberWrite(id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload)
+        for row in found.rows.values()
+        if row.id not in over
+    ]
+    wrong: list[str] = []
+    for some in _parts(writes):
+        for answer in await term.queue.members.put(record, some):
+            if answer.outcome in _NOT_NOW:
+                return None
+            if answer.outcome not in _STORED:
+                wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
+        await term.clock.sleep(0)  # let firing and status writes run in between
+    return wrong
+
+
+async def _remove_others(term: TermContext, record: SetRecord, found: ReadRows) -> None:
+    """Remove members without a row.
+
+    A set that had no rows before may have millions of members, so they are read in pages.
+    """
+    cursor = None
+    while cursor != "":
+        page = await term.queue.members.pages.page(record, cursor or "", limit=_PAGE)
+        gone = [
+            member.id
+            for member in page.members
+            if member.id not in found.rows and member.id not in found.kept
         ]
-        over = set(passed) - await self._standing(record, passed)
-        writes = [
-            values.MemberWrite(id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload)
-            for row in found.rows.values()
-            if row.id not in over
-        ]
-        wrong: list[str] = []
-        for some in _parts(writes):
-            for answer in await self._term.queue.members.put(record, some):
-                if answer.outcome in _NOT_NOW:
-                    return None
-                if answer.outcome not in _STORED:
-                    wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
-            await self._term.clock.sleep(0)  # let firing and status writes run in between
-        return wrong
-
-    async def _standing(self, record: SetRecord, names: list[str]) -> set[str]:
-        """Return those of these ids that have a member."""
-        found: set[str] = set()
-        for some in _parts(names):
-            stored = await self._term.queue.members.lookups.get(record, some)
-            found.update(member.id for member in stored if member is not None)
-        return found
-
-    async def _remove_others(self, record: SetRecord, found: ReadRows) -> None:
-        """Remove members without a row.
-
-        A set that had no rows before may have millions of members, so they are read in pages.
-        """
-        cursor = None
-        while cursor != "":
-            page = await self._term.queue.members.pages.page(record, cursor or "", limit=_PAGE)
-            gone = [
-                member.id
-                for member in page.members
-                if member.id not in found.rows and member.id not in found.kept
-            ]
-            for names in _parts(gone):
-                removals = [values.MemberRemoval(id=name) for name in names]
-                await self._term.queue.members.remove(record, removals)
-                await self._term.clock.sleep(0)
-            cursor = page.cursor
+        for names in _parts(gone):
+            removals = [values.MemberRemoval(id=name) for name in names]
+            await term.queue.members.remove(record, removals)
+            await term.clock.sleep(0)
+        cursor = page.cursor
 
 
 _REFUSED = {
