@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 from duepoint.delayqueue import layouts, messages
@@ -35,7 +36,8 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)
-    assert installation.lease_notes["duepoint.dev/queue-layout"] == "1/4"
+    note = json.loads(installation.lease_notes["duepoint.dev/queue-layout"])
+    assert (note["number"], note["shards"]) == (1, 4)
     installation.empty_redis()
     async with installation.leading(shards=16):
         await installation.until_held("nightly")

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections.abc import Mapping
+
+import msgspec
 
 from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
@@ -148,32 +149,26 @@ class Partitioner:
         )
 
 
-#: The annotation of the Lease with the layout of the index.
-ANNOTATION = f"{schedules.GROUP}/queue-layout"
-
-
 # -- the note on the Lease -----------------------------------------------------------------------
 #
 # An emptied Redis has lost its layout, and the settings may have changed by then. The note lets a
 # rebuild use the former layout, so that workers, metrics and backups of the old shards still fit.
 # An invalid note is ignored.
 
-_NOTE = re.compile(r"([1-9]\d{0,8})/(\d{1,9})(?: ([1-9]\d{0,8})/(\d{1,9}))?")
+#: The annotation of the Lease with the layout of the index.
+ANNOTATION = f"{schedules.GROUP}/queue-layout"
 
 
 def note_of(layout: Layout) -> dict[str, str]:
-    """Return the note: ``number/shards``, and during a move the former one, too: ``2/64 1/16``."""
-    parts = (layout, layout.former) if layout.former else (layout,)
-    return {ANNOTATION: " ".join(f"{part.number}/{part.shards}" for part in parts)}
+    """Return the note: the layout as JSON, during a move with the former one."""
+    return {ANNOTATION: msgspec.json.encode(layout).decode()}
 
 
 def layout_of(notes: Mapping[str, str]) -> Layout | None:
-    """Return the noted layout, with the former one during a move; None = there is no note."""
-    found = _NOTE.fullmatch(notes.get(ANNOTATION, ""))
-    if found is None:
+    """Return the noted layout; None = there is no note."""
+    try:
+        found = msgspec.json.decode(notes.get(ANNOTATION, ""), type=Layout)
+    except msgspec.DecodeError:
         return None
-    number, shards, was, of = (int(part or 0) for part in found.groups())
-    former = Layout(number=was, shards=of) if was else None
-    if not all(map(sharding.is_possible, (shards, of) if former else (shards,))):
-        return None
-    return Layout(number=number, shards=shards, former=former)
+    shards = [part.shards for part in (found, found.former) if part is not None]
+    return found if found.number > 0 and all(map(sharding.is_possible, shards)) else None
