@@ -264,15 +264,6 @@ class JobSync:
         self.request(known.owner.uid)
         self.job_ended(known.owner.uid, known.name)
 
-    def _found(self, job: jobs.Job) -> None:
-        """Handle a Job read without the watch; report its end even if it was reported before."""
-        self._observe(job)
-        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
-        if owner is None or slot_us is None:
-            return
-        if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
-            self._reporter.event(ended)
-
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""
         known = self._states.get(owner.uid)
@@ -322,7 +313,9 @@ class JobSync:
         """Report the end of a run whose Job is gone, or what a read shows; raises TryLater."""
         job = await jobs.find(self._term.api, state.namespace, job_name)
         if job is not None and jobs.is_run_of(job, state.owner):
-            self._found(job)
+            if (known := self._jobs.get(job.metadata.uid)) is not None:
+                known.succeeded = None  # its end is reported again
+            self._observe(job)
             return
         await self._term.services.outcomes.catch_up()
         slot_us, wanted_by = run

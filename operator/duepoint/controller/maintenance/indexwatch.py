@@ -20,10 +20,9 @@ from duepoint.delayqueue import messages, serverhealth
 LOOK_SECONDS = 8.0
 #: The least time between two checks, even while other services, or the checks themselves, fail.
 _LEAST_SECONDS = 1.0
-#: Checks between two reviews of a fit server's settings; an unfit server is reviewed at each check.
-_LOOKS_PER_JUDGEMENT = 8
-#: Checks between two signs of life of this installation in the index.
-_LOOKS_PER_SIGN = 4
+#: Checks between two reviews of a fit server's settings, and between two signs of life of this
+#: installation in the index; an unfit server is reviewed at each check.
+_LOOKS_PER_REVIEW = 8
 
 
 class IndexWatch:
@@ -79,14 +78,14 @@ class IndexWatch:
         if is_suspect:
             await self._open()
         # Report servers whose settings risk losing data; they are used all the same.
-        if is_suspect or self._is_unfit or self._looks % _LOOKS_PER_JUDGEMENT == 0:
+        if is_suspect or self._is_unfit or self._looks % _LOOKS_PER_REVIEW == 0:
             problems = await term.queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
             serverhealth.report(problems, term.health)
         # Renew our sign of life, so that no other installation takes the index for abandoned.
         if (
             term.installation
-            and self._looks % _LOOKS_PER_SIGN == 0
+            and self._looks % _LOOKS_PER_REVIEW == 0
             and not await term.queue.membership.stay(term.installation)
         ):
             raise queue_errors.LayoutChanged("another installation has opened the index")

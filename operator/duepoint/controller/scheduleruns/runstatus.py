@@ -330,6 +330,14 @@ def rendered(
     # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
     is_cut_off = verdict[0].reason is Reason.SCHEDULE_NOT_FOUND
     end_us = now_us if is_cut_off else course.last_us or now_us
+    counts = _Counts(
+        planned=planned,
+        started=course.started,
+        succeeded=course.succeeded,
+        failed=course.failed,
+        skipped=course.skipped,
+        replaced=course.replaced or msgspec.UNSET,
+    )
     return RunStatus(
         observed_generation=generation,
         conditions=conditions.rendered(
@@ -340,22 +348,11 @@ def rendered(
         ),
         message=verdict[0].message[: conditions.MESSAGE_LIMIT],
         schedule_uid=course.schedule_uid,
-        runs=None if planned is None else _counts(course, planned),
+        runs=None if planned is None else counts,
         cursor="" if course.cursor_us is None else texts.instant(course.cursor_us),
         active=() if is_over else tuple(_slot(at_us, one) for at_us, one in course.open.items()),
         start_time=texts.instant(course.first_us) if course.first_us else "",
         completion_time=texts.instant(end_us) if is_over else "",
-    )
-
-
-def _counts(course: Progress, planned: int) -> _Counts:
-    return _Counts(
-        planned=planned,
-        started=course.started,
-        succeeded=course.succeeded,
-        failed=course.failed,
-        skipped=course.skipped,
-        replaced=course.replaced or msgspec.UNSET,
     )
 
 

@@ -37,7 +37,7 @@ from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, port, schedules
+from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions, points
 from duepoint.schedules.conditions import Reason
@@ -318,12 +318,11 @@ class ScheduleRuns:
         self, run: ScheduleRunState, wanted: Wanted, known: Definition, lost: list[int]
     ) -> None:
         """Enqueue lost slots and the next ones; raises TryLater or WorldChanged."""
-        payload = b""
-        if isinstance(wanted.slots, Trigger):
-            found = await _payload_of(self._term.api, run.seen)
-            if found is None:
+        if isinstance(wanted.slots, Trigger):  # read its payload; a spec never changes
+            item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
+            if item is None or item.metadata.uid != run.seen.uid:
                 return  # the object was deleted; the watch will show that
-            payload = found
+            wanted = schedules.wanted(bytes(item.spec), created_us=run.seen.created_us)
         async with self._outcomes.turn:  # or an older record may be stored after ours
             still_open = [slot_us for slot_us in lost if slot_us in run.course.open]
             if not (slots_us := still_open + runstate.open_next(wanted, known, run.course)):
@@ -331,7 +330,7 @@ class ScheduleRuns:
             wanted_points = [
                 (
                     points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
-                    self._record(run.seen.uid, wanted, known, slot_us, payload),
+                    self._record(run.seen.uid, wanted, known, slot_us),
                 )
                 for slot_us in slots_us
             ]
@@ -343,17 +342,20 @@ class ScheduleRuns:
             )
 
     def _record(
-        self, run_uid: str, wanted: Wanted, known: Definition, slot_us: int, payload: bytes
+        self, run_uid: str, wanted: Wanted, known: Definition, slot_us: int
     ) -> messages.OccurrenceRecord:
-        record = messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid)
-        if not isinstance(wanted.slots, Trigger):
+        record, slots = (
+            messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid),
+            wanted.slots,
+        )
+        if not isinstance(slots, Trigger):
             return record
-        record = msgspec.structs.replace(record, concurrency=wanted.slots.concurrency)
-        if not payload:
+        record = msgspec.structs.replace(record, concurrency=slots.concurrency)
+        if not slots.payload:
             return record
-        signed = records.signed_content(record, known.uid, slot_us, payload)
+        signed = records.signed_content(record, known.uid, slot_us, slots.payload)
         signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
-        return msgspec.structs.replace(record, payload=payload, signature=signature)
+        return msgspec.structs.replace(record, payload=slots.payload, signature=signature)
 
     async def _occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
@@ -448,15 +450,6 @@ class ScheduleRuns:
         status = runstatus.read(bytes(item.status))
         if status != run.published:
             runstate.adopt(run, status, [runstatus.pack(run.course)])
-
-
-async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:
-    """Read the payload of a trigger from the object; None = the object is gone. Raises ApiError."""
-    run = await schedules.read_run(api, seen.namespace, seen.name)
-    if run is None or run.metadata.uid != seen.uid:
-        return None
-    wanted = schedules.wanted(bytes(run.spec), created_us=seen.created_us)  # a spec never changes
-    return wanted.slots.payload if isinstance(wanted.slots, Trigger) else b""
 
 
 def _digest(run: ScheduleRunState) -> tuple[str, str]:
