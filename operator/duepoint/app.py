@@ -44,7 +44,6 @@ from duepoint.worker import claimer, firing, ownership, results
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
-    from duepoint.httpapi import service
     from duepoint.tracing import otlp as tracing
 
 _KEY_BYTES = 32
@@ -372,59 +371,29 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 
 
 async def _api(chosen: settings.ApiSettings) -> None:
-    clock = comparedclock.ComparedClock(clocks.SystemClock())
-    health = services.Health()
-    access = credentials.found(None, None)
-    async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(chosen, health, "api"))
-        api = await stack.enter_async_context(kubeapi.ApiSession(access, component="api"))
-        users = None
-        if chosen.api_dashboard:
-            users = kubeapi.UserSessions(access, component="dashboard")
-            stack.push_async_callback(users.close)
-        served = await stack.enter_async_context(
-            answering(chosen, api=api, clock=clock, health=health, users=users)
-        )
-        running = asyncio.create_task(served.run())
-        draining_on_signals(running.cancel)
-        try:
-            await served.start()
-            await running
-        except asyncio.CancelledError:
-            await served.leave()
-        finally:
-            running.cancel()
-            await served.close()
-    telemetry.logger.info("stopped", api=chosen.identity)
-
-
-@contextlib.asynccontextmanager
-async def answering(
-    chosen: settings.ApiSettings,
-    *,
-    api: kube_port.TimedApi,
-    clock: comparedclock.ComparedClock,
-    health: services.Health,
-    users: kubeapi.UserSessions | None = None,
-) -> AsyncIterator[service.ApiService]:
-    """Build the HTTP API and yield it as a service, for the caller to start and run.
-
-    Args:
-        clock: delays, and the first slot of a written schedule, count from its time.
-        users: the sessions of dashboard users; None if there is no dashboard.
-    """
     # Imported late: the other processes do not need these modules.
     from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
 
-    queue = open_queue(chosen, clock)
-    rights = access.Access(api, chosen.api_audiences)
-    handler = application.Application(calls.Shared(queue, clock, rights, users))
-    compared = comparedclock.ClockWatch(clock, health, api.time_us)
-    try:
-        async with services.beside(compared.run(queue.health.time_us)):
-            yield service.ApiService(chosen, queue, handler, health)
-    finally:
-        await queue.close()
+    clock = comparedclock.ComparedClock(clocks.SystemClock())
+    health = services.Health()
+    login = credentials.found(None, None)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(chosen, health, "api"))
+        api = await stack.enter_async_context(kubeapi.ApiSession(login, component="api"))
+        users = None
+        if chosen.api_dashboard:
+            users = kubeapi.UserSessions(login, component="dashboard")
+            stack.push_async_callback(users.close)
+        queue = open_queue(chosen, clock)
+        stack.push_async_callback(queue.close)
+        rights = access.Access(api, chosen.api_audiences)
+        handler = application.Application(calls.Shared(queue, clock, rights, users))
+        compared = comparedclock.ClockWatch(clock, health, api.time_us)
+        await stack.enter_async_context(services.beside(compared.run(queue.health.time_us)))
+        stop = asyncio.Event()
+        draining_on_signals(stop.set)
+        await service.serve(chosen, queue, handler, health, stop)
+    telemetry.logger.info("stopped", api=chosen.identity)
 
 
 # -- what all processes have ----------------------------------------------------------------

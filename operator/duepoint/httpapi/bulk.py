@@ -35,9 +35,6 @@ MOST_ROWS = 100_000
 _TOGETHER = 2_500
 #: How long rows are read before other tasks get to run.
 _READ_SECONDS = 0.01
-#: Most streams of the process and of a namespace: each keeps some batches in memory.
-_MOST_STREAMS = 64
-_MOST_OF_A_NAMESPACE = 16
 #: How long a stream waits for a row; empty lines do not count.
 _ROW_SECONDS = 10.0
 #: Statuses that end the stream: the caller has lost access to the set.
@@ -83,16 +80,13 @@ async def _answer(call: Call, *, removes: bool) -> None:
 @contextlib.contextmanager
 def _place(call: Call) -> Iterator[None]:
     streams, namespace = call.shared.streams, call.namespace
-    if streams.total() >= _MOST_STREAMS or streams[namespace] >= _MOST_OF_A_NAMESPACE:
+    if not streams.take(namespace):
         message = "there are too many bulk streams at a time; repeat it later"
         raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
-    streams[namespace] += 1
     try:
         yield
     finally:
-        streams[namespace] -= 1
-        if not streams[namespace]:
-            del streams[namespace]
+        streams.leave(namespace)
 
 
 async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:

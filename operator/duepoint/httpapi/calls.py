@@ -6,7 +6,6 @@ have their own reader, with messages for each field (``schedules.sets``).
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import datetime as dt
 import functools
@@ -41,9 +40,11 @@ NDJSON: Final = "application/x-ndjson"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_TAG = re.compile(r'(W/)?"([^"]*)"')
+_TAG = re.compile(r'"([0-9a-f]{8})"')
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_PARAMETERS = 16
+#: Most bulk streams of the process and of a namespace: each keeps some batches in memory.
+_MOST_STREAMS, _MOST_OF_A_NAMESPACE = 64, 16
 _DURABILITY_SECONDS = 5.0
 _QUEUE_SECONDS = 2.0
 _FORECAST_SECONDS, _MOST_FORECASTS = 60.0, 50
@@ -55,7 +56,7 @@ class Shared:
 
     Attributes:
         users: sessions of the dashboard's users at the API server; None = there is no dashboard.
-        streams: number of bulk streams in flight, by namespace.
+        streams: places of the bulk streams in flight, by namespace.
         durability: cache of the durability that the servers promise.
         places: the dashboard users' shares of connections to the API server.
         whole, forecasts: caches of the dashboard's queue view and forecasts.
@@ -70,7 +71,9 @@ class Shared:
     def __post_init__(self) -> None:
         queue = self.queue
         self.sets = ownsets.OwnSets(queue.sets, queue.members, queue.api_requests)
-        self.streams: collections.Counter[str] = collections.Counter()
+        self.streams: shares.FairPlaces[str] = shares.FairPlaces(
+            _MOST_STREAMS, greed=None, most=_MOST_OF_A_NAMESPACE
+        )
         self.durability: Remembered[None, serverhealth.ServerDurability] = Remembered(
             1, yes=_DURABILITY_SECONDS, no=_DURABILITY_SECONDS
         )
@@ -160,19 +163,15 @@ class Call:
             raise OperationProblem("InvalidParameter", message, field="Idempotency-Key")
         return key
 
-    def tags(self, name: str) -> tuple[str, ...]:
-        """Return the tags of a condition, or ``*``; with If-Match, a weak tag matches nothing."""
-        text = self.request.headers.get(name.lower())
-        if text is None:
-            return ()
-        if text == "*":
-            return ("*",)
-        tags, between = _TAG.findall(text), _TAG.sub("", text)
-        if not tags or between.strip(", \t") or between.count(",") < len(tags) - 1:
+    def tag(self, name: str) -> str:
+        """Return the tag of a condition, or ``*``; empty if there is none."""
+        text = self.request.headers.get(name.lower(), "")
+        if text in ("", "*"):
+            return text
+        if (tag := _TAG.fullmatch(text)) is None:
             message = f'{errors.quoted(text)} is no tag; write it in quotes, such as "1f0a33c2"'
             raise OperationProblem("InvalidParameter", message, field=name)
-        takes_weak = name == "If-None-Match"
-        return tuple(tag if takes_weak or not is_weak else "" for is_weak, tag in tags)
+        return tag[1]
 
     def safety(self) -> nodes.Safety | None:
         """Return how safely a change must be stored before the answer; None = as usual."""

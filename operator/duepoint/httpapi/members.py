@@ -1,7 +1,7 @@
 """Operations on one member: read, write, patch, remove, trigger, next times; and new one-offs.
 
-If the condition of a write allows several tags, or any, the member is read first. The write then
-requires exactly the tag that was read.
+If the condition of a write allows any tag, the member is read first. The write then requires
+exactly the tag that was read.
 """
 
 from __future__ import annotations
@@ -46,11 +46,7 @@ _trigger_decoder = msgspec.json.Decoder(Trigger)
 
 async def get(call: Call) -> HttpResponse:
     found = await _found(call)
-    etag = ("ETag", f'"{found.tag}"')
-    wanted = call.tags("If-None-Match")
-    if "*" in wanted or found.tag in wanted:
-        return HttpResponse(304, (etag,))
-    return views.json(200, views.member(found), (etag,))
+    return views.json(200, views.member(found), (("ETag", f'"{found.tag}"'),))
 
 
 async def next_times(call: Call) -> HttpResponse:
@@ -89,12 +85,12 @@ async def put(call: Call) -> HttpResponse:
     calls.check_id(call.id)
     call.owned.check_open()
     row = _row(call, call.body, call.id, call.shared.clock.now_us())
-    if_match = call.tags("If-Match")
-    if_none = call.tags("If-None-Match")
+    if_match = call.tag("If-Match")
+    if_none = call.tag("If-None-Match")
     if if_match and if_none:
         message = "cannot stand beside If-Match"
         raise OperationProblem("InvalidParameter", message, field="If-None-Match")
-    if if_none and if_none != ("*",):
+    if if_none not in ("", "*"):
         message = 'write "*" without quotes'
         raise OperationProblem("InvalidParameter", message, field="If-None-Match")
     condition = values.IfAbsent() if if_none else await _condition(call, if_match)
@@ -123,10 +119,10 @@ async def create(call: Call) -> HttpResponse:
 async def patch(call: Call) -> HttpResponse:
     call.owned.check_open()
     calls.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
-    wanted = call.tags("If-Match")
+    wanted = call.tag("If-Match")
     for _ in range(_RACES):
         found = await _found(call)
-        if wanted and "*" not in wanted and found.tag not in wanted:
+        if wanted not in ("", "*", found.tag):
             raise _other_tag()
         merged = merge(views.own(found), call.body.strip())
         row = _row(call, merged, call.id, call.shared.clock.now_us())
@@ -141,7 +137,7 @@ async def patch(call: Call) -> HttpResponse:
 
 async def delete(call: Call) -> HttpResponse:
     call.owned.check_open()
-    condition = await _condition(call, call.tags("If-Match"))
+    condition = await _condition(call, call.tag("If-Match"))
     if not memberjson.is_id(call.id):
         raise no_member(call.id)
     removal = values.MemberRemoval(id=call.id, condition=condition)
@@ -197,14 +193,12 @@ def _row(call: Call, text: bytes, id_: str, now_us: int) -> memberjson.ReadMembe
     return row
 
 
-async def _condition(call: Call, wanted: tuple[str, ...]) -> values.IfMatch | None:
-    """Return the tag to require; if several or any are allowed, the member's current one."""
-    if not wanted:
-        return None
-    if len(wanted) == 1 and wanted != ("*",):
-        return values.IfMatch(wanted[0] if memberjson.is_tag(wanted[0]) else "0" * 8)
+async def _condition(call: Call, wanted: str) -> values.IfMatch | None:
+    """Return the tag to require; if any is allowed, the member's current one."""
+    if wanted != "*":
+        return values.IfMatch(wanted) if wanted else None
     found = await _stored(call)
-    if found is None or (wanted != ("*",) and found.tag not in wanted):
+    if found is None:
         raise _other_tag()
     return values.IfMatch(found.tag)
 

@@ -156,12 +156,8 @@ def _query(operation: Operation) -> list[Json]:
 
 def _headers(operation: Operation) -> list[Json]:
     meanings = {
-        "If-Match": "only where the member has this tag, or one of these; * = any",
-        "If-None-Match": (
-            "answer 304 where the member still has this tag"
-            if operation.method == "GET"
-            else "`*`: only where there is no such member"
-        ),
+        "If-Match": "only where the member has this tag; * = any",
+        "If-None-Match": "`*`: only where there is no such member",
         "Idempotency-Key": (
             "1 to 255 printable characters: the request is carried out once, and a repeat within "
             f"{apirequests.KEPT_SECONDS // 3_600} hours gets the first answer"
@@ -185,7 +181,7 @@ def _responses(operation: Operation) -> Json:
             kind = calls.NDJSON if operation.is_bulk else calls.JSON
             answer["content"] = {kind: _content(body)}
         headers = {}
-        if body is answers.MemberView or status == 304:
+        if body is answers.MemberView:
             headers["ETag"] = {"schema": TEXT}
         if operation.name == "createOneOff":
             headers["Location"] = {"schema": TEXT}
@@ -204,5 +200,4 @@ _SUCCESS: Final = {
     201: "A new member.",
     202: "The run is due.",
     204: "Removed.",
-    304: "Unchanged.",
 }

@@ -30,7 +30,7 @@ BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
 
 #: Headers that change what a request means; a change that does not support one refuses it.
 DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
-_MATCH, _NONE_MATCH, _KEY, _SAFETY = DECIDING
+_MATCH, _, _KEY, _SAFETY = DECIDING
 
 
 class Operation(NamedTuple):
@@ -122,7 +122,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "getMember", "GET", "/schedules/{id}", members.get, ("get",),
-        "One member", answers={200: MemberView, 304: None}, headers=(_NONE_MATCH,),
+        "One member", answers={200: MemberView},
     ),
     Operation(
         "putMember", "PUT", "/schedules/{id}", members.put, ("create", "update"),

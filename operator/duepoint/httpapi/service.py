@@ -1,8 +1,9 @@
-"""The process of the HTTP API: its server, its certificate and the health check of the queue."""
+"""The server of the HTTP API: its certificate and the health check of the queue."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -17,82 +18,58 @@ _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 
 
-class ApiService:
-    """Serves from ``start`` until ``close``.
+async def serve(
+    chosen: settings.ApiSettings,
+    queue: delayqueue.DelayQueue,
+    handler: application.Application,
+    health: services.Health,
+    stop: asyncio.Event,
+) -> None:
+    """Answer requests until ``stop`` is set, and then those that are in flight.
 
-    Attributes:
-        handler: answers the requests.
+    Raises InvalidSetting if the certificate or the address cannot be used.
     """
+    tls = None if chosen.tls_cert_file is None else ServerCertificate(chosen.tls_cert_file)
+    server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
+    health.expect(_QUEUE)
+    context = None if tls is None else tls.context
+    try:
+        await server.start(chosen.listen_address, chosen.api_port, context)
+    except OSError as error:
+        place = f"{chosen.listen_address}:{chosen.api_port}"
+        raise errors.InvalidSetting(
+            settings.variable("api_port"),
+            f"{place} cannot be used ({error.strerror}); choose another port",
+        ) from error
+    telemetry.logger.info("serving", port=server.port, tls=tls is not None)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(services.beside(_check(queue, health)))
+            if tls is not None:
+                await stack.enter_async_context(services.beside(tls.watch()))
+            await stop.wait()
+        # A Service still routes to a Pod for some moments after its SIGTERM.
+        health.unwell(_QUEUE, "draining")
+        await server.leave(chosen.grace_seconds / 4)
+    finally:
+        await server.close(chosen.grace_seconds * 3 / 4)
 
-    def __init__(
-        self,
-        chosen: settings.ApiSettings,
-        queue: delayqueue.DelayQueue,
-        handler: application.Application,
-        health: services.Health,
-    ) -> None:
-        """Raises InvalidSetting if the certificate is missing or cannot be used."""
-        self.handler = handler
-        self._chosen = chosen
-        self._queue = queue
-        self._health = health
-        cert = chosen.tls_cert_file
-        self._tls = None if cert is None else ServerCertificate(cert)
-        self._server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
-        health.expect(_QUEUE)
 
-    async def start(self) -> None:
-        """Accept connections; raises InvalidSetting if the address cannot be used."""
-        chosen = self._chosen
-        context = None if self._tls is None else self._tls.context
+async def _check(queue: delayqueue.DelayQueue, health: services.Health) -> None:
+    """Report in health and metrics whether the queue can be used, until cancelled."""
+    while True:
         try:
-            await self._server.start(chosen.listen_address, chosen.api_port, context)
-        except OSError as error:
-            place = f"{chosen.listen_address}:{chosen.api_port}"
-            raise errors.InvalidSetting(
-                settings.variable("api_port"),
-                f"{place} cannot be used ({error.strerror}); choose another port",
-            ) from error
-        telemetry.logger.info("serving", port=self._server.port, tls=self._tls is not None)
-
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    async def run(self) -> None:
-        """Check the queue and reload the certificate until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            if self._tls is not None:
-                group.create_task(self._tls.watch())
-            group.create_task(self._check())
-
-    async def leave(self) -> None:
-        """Report not ready, but serve a while longer until clients have gone elsewhere.
-
-        A Service still routes to a Pod for some moments after its SIGTERM.
-        """
-        self._health.unwell(_QUEUE, "draining")
-        await self._server.leave(self._chosen.grace_seconds / 4)
-
-    async def close(self) -> None:
-        """Answer the requests in flight, then stop."""
-        self._health.unwell(_QUEUE, "draining")
-        await self._server.close(self._chosen.grace_seconds * 3 / 4)
-
-    async def _check(self) -> None:
-        while True:
-            try:
-                await self._queue.layouts.read()
-            except (errors.TryLater, errors.WorldChanged) as error:
-                telemetry.redis_up.set(0)
-                if self._health.unwell(_QUEUE, str(error)[:200]):
-                    telemetry.logger.warning("queue unavailable", error=str(error)[:300])
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                telemetry.redis_up.set(1)
-                if self._health.well(_QUEUE):
-                    telemetry.logger.info("queue is there")
-                await asyncio.sleep(_CHECK_SECONDS)
+            await queue.layouts.read()
+        except (errors.TryLater, errors.WorldChanged) as error:
+            telemetry.redis_up.set(0)
+            if health.unwell(_QUEUE, str(error)[:200]):
+                telemetry.logger.warning("queue unavailable", error=str(error)[:300])
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            telemetry.redis_up.set(1)
+            if health.well(_QUEUE):
+                telemetry.logger.info("queue is there")
+            await asyncio.sleep(_CHECK_SECONDS)
 
 
 CHECK_SECONDS = 10.0

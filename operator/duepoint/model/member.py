@@ -37,7 +37,7 @@ Tag = Annotated[str, matches(r"^[0-9a-f]{8}$", "write the eight hexadecimal digi
 _Ignored = Annotated[msgspec.Raw, Keywords(readOnly=True), "Of answers; ignored here."]
 
 
-class DstFields(Fields):
+class DstFields(Fields, forbid_unknown_fields=True):
     """What happens to fixed times of day when the clocks change. unset = as in spec.defaults."""
 
     gap: Annotated[
@@ -120,10 +120,6 @@ class MemberRowFields(OptionFields, kw_only=True):
     )
 
 
-class StrictDstFields(DstFields, forbid_unknown_fields=True):
-    """What happens to fixed times of day when the clocks change; unset = as in spec.defaults."""
-
-
 class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=True):
     """A member as a request or a row says it, with exactly one time.
 
@@ -140,7 +136,6 @@ class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=
     delay: Annotated[
         str | None, "Once, so long after the request, such as 90s or 1h30m; not in a row."
     ] = None
-    dst: StrictDstFields | None = None
     if_match: Annotated[Tag | None, "Of a row: only where the member has this etag."] = None
     if_none_match: Annotated[
         str | None, choices("*"), "Of a row: only where there is no such member."
