@@ -23,7 +23,6 @@ from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, members, problems, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.model import checks
 from duepoint.model.answers import RowView
 from duepoint.model.member import MemberId, Tag
 from duepoint.model.vocabulary import Fields
@@ -190,8 +189,6 @@ def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
         row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
     except OperationProblem as problem:
         return memberjson.RowError(problem.code, problem.field, problem.detail)
-    for path, message in checks.problems(row, ""):
-        return memberjson.RowError("InvalidField", path.lstrip("."), message)
     condition = None if row.if_match is None else values.IfMatch(row.if_match)
     return values.MemberRemoval(id=row.id, condition=condition)
 

@@ -314,10 +314,13 @@ def decoded(text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str) -> 
     if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
     try:
-        return decoder.decode(text)
+        found = decoder.decode(text)
     except msgspec.ValidationError as error:
         path, message = checks.of_decoder(error)
         message = f"{message}; write {shape}"
         raise OperationProblem("InvalidField", message, field=path.lstrip(".")) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise OperationProblem("BadRequest", f"is not JSON: {error}"[:200]) from None
+    for path, message in checks.problems(found, "") if isinstance(found, Fields) else ():
+        raise OperationProblem("InvalidField", message, field=path.lstrip("."))
+    return found

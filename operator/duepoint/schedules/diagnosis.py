@@ -11,11 +11,11 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
 
 #: Causes that no status gives as a reason: they follow from several facts.
 NO_OPERATOR = "NoOperator"
@@ -93,14 +93,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     attempts: int = 0
 
 
-class _Condition(Protocol):
-    @property
-    def type(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-
-
-ConditionT = TypeVar("ConditionT", bound=_Condition)
+ConditionT = TypeVar("ConditionT", Condition, Shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
