@@ -23,10 +23,6 @@ _EVERY_MINUTE = array("I", range(0, _DAY, 60))
 #: Local years that can have a slot: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
 
-#: How many kinds of years a pattern caches its days for, at most 750 bytes each.
-_KEPT_KINDS = 4
-_BYTES_OF_A_KIND = 750
-
 #: Local times beyond all others, which stand for "no match".
 BEYOND = 1 << 60
 BEFORE = -BEYOND
@@ -40,7 +36,6 @@ class Pattern:
     """
 
     __slots__ = (
-        "_by_kind",
         "_earliest",
         "_in_minute",
         "_latest",
@@ -58,13 +53,12 @@ class Pattern:
         self._latest = self._minutes[-1] + self._in_minute[-1]
         self.per_day = len(self._minutes) * len(self._in_minute)
         self._year: tuple[int, int, Sequence[int]] = (0, 0, ())
-        self._by_kind: dict[int, Sequence[int]] = {}
 
     @property
     def size_bytes(self) -> int:
-        """Return the most bytes that its times and days can take."""
-        of_days = 0 if self._rule.is_every_day else _KEPT_KINDS * _BYTES_OF_A_KIND
-        return len(self._minutes) * self._minutes.itemsize + of_days
+        """Return the most bytes that its times and the days of a year can take."""
+        days = 0 if self._rule.is_every_day else 2 * 366
+        return len(self._minutes) * self._minutes.itemsize + days
 
     def first_from(self, local: int) -> int:
         """Return the first match at or after the local time, else BEYOND."""
@@ -179,13 +173,7 @@ class Pattern:
         """Return the matching days of the year, January 1 being 0."""
         if self._rule.years is not None and year not in self._rule.years:
             return ()
-        kind = fields.kind_of(year)
-        found = self._by_kind.get(kind)
-        if found is None:
-            if len(self._by_kind) >= _KEPT_KINDS:
-                self._by_kind.clear()
-            found = self._by_kind[kind] = fields.matching_days(self._rule, kind)
-        return found
+        return fields.matching_days(self._rule, fields.kind_of(year))
 
     def _first_after_year(self, end: int) -> int:
         for year in range(fields.year_of(end), LAST_YEAR + 1):

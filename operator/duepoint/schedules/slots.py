@@ -134,7 +134,10 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
     key = (timing, rule.whole_seconds, identity_of_all, anchor_us)
     expression = _kept.get("", key)
     if expression is None:
-        expression = _compiled(timing, rule.whole_seconds, identity_of_all, anchor_us)
+        whole = expressions.merged(
+            [_compile(text, rule, identity_of_all, anchor_us) for text in timing.schedules]
+        )
+        expression = expressions.windowed(whole, start_us=_start_us(timing), end_us=timing.end_us)
         _kept.put("", key, expression, expressions.size_of(expression))
     return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
 
@@ -163,30 +166,13 @@ def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> Non
     """
     timing = rule.timing
     start_us = created_us if timing.start_us is None else timing.start_us
-    _compile(text, timing, rule.whole_seconds, identity, start_us, from_us=start_us)
-
-
-def _compiled(
-    timing: rules.Timing,
-    whole_seconds: bool,  # noqa: FBT001 - passed on by name below
-    identity: str,
-    anchor_us: int,
-) -> expressions.Expression:
-    whole = expressions.merged(
-        [_compile(text, timing, whole_seconds, identity, anchor_us) for text in timing.schedules]
-    )
-    return expressions.windowed(whole, start_us=_start_us(timing), end_us=timing.end_us)
+    _compile(text, rule, identity, start_us, from_us=start_us)
 
 
 def _compile(
-    text: str,
-    timing: rules.Timing,
-    whole_seconds: bool,  # noqa: FBT001 - passed on by name below
-    identity: str,
-    anchor_us: int,
-    *,
-    from_us: int | None = None,
+    text: str, rule: rules.Rule, identity: str, anchor_us: int, *, from_us: int | None = None
 ) -> expressions.Expression:
+    timing = rule.timing
     return expressions.compile_expression(
         text,
         time_zone=timing.time_zone,
@@ -194,7 +180,7 @@ def _compile(
         overlap=expressions.Overlap(timing.overlap),
         identity=identity,
         anchor_us=anchor_us,
-        whole_seconds=whole_seconds,
+        whole_seconds=rule.whole_seconds,
         from_us=from_us,
         zone_data=timing.zone_data,
     )
