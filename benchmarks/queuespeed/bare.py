@@ -1,8 +1,9 @@
 """The minimal work of any queue of this kind, as a baseline for our claim and settle.
 
 One script takes what is due by a new score, reads the record of each member and writes one of the
-batch; one command acks the score's range. It has no claim ids, no leases that run out and no second clock, so a queue built
-on this alone would lose points. It is the best that the server and a Python client can do.
+batch; one command acks the score's range. It has no claim ids, no leases that run out and no
+second clock, so a queue built on this alone would lose points. It is the best that the server and
+a Python client can do.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Bare:
             while left > 0:
                 members = {os.urandom(12): due_us for _ in range(min(left, _AT_ONCE))}
                 await self._client.zadd(lane, members)
-                records = {member: _RECORD for member in members}
+                records = dict.fromkeys(members, _RECORD)
                 await self._client.hset(f"{lane}:records", mapping=records)
                 left -= _AT_ONCE
 
