@@ -103,10 +103,14 @@ _decoder = msgspec.json.Decoder(Replay)
 
 
 async def letters(call: Call) -> HttpResponse:
+    return views.json(200, await letters_of(call, _lane(call)))
+
+
+async def letters_of(call: Call, lane: str) -> dict[str, object]:
+    """Return a page of the dead letters of a lane."""
     stored, cursor = call.shared.queue.dead_letters, call.text("cursor")
-    page = await stored.page(_lane(call), limit=call.limit, cursor=cursor)
-    items = [shown(letter) for letter in page.letters]
-    return views.json(200, {"items": items, "next": page.cursor})
+    page = await stored.page(lane, limit=call.limit, cursor=cursor)
+    return {"items": [shown(letter) for letter in page.letters], "next": page.cursor}
 
 
 async def replay(call: Call) -> HttpResponse:
@@ -158,6 +162,7 @@ def shown(letter: deadletters.DeadEntry) -> dict[str, object]:
     entry = letter.entry
     return {
         "id": letter.id,
+        "namespace": entry.get("namespace", ""),
         "schedule": entry.get("name", ""),
         "slotTime": views.time(deadletters.whole(entry.get("slot_us"))),
         "deadTime": views.time(letter.given_up_us),

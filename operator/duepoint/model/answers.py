@@ -97,7 +97,7 @@ class LetterView(Fields, kw_only=True):
     """A slot that was given up."""
 
     id: Annotated[str, "Of the letter, for a replay."]
-    namespace: Annotated[str, "Of a Schedule; members have that of their set."] = ""
+    namespace: str = ""
     schedule: Annotated[str, "Id of the member, or name of the Schedule."] = ""
     slot_time: Time | None = None
     dead_time: Time | None = None

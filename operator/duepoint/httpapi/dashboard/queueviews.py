@@ -114,11 +114,7 @@ _MOST_READ: Final = 2_000
 async def letters(call: Call) -> HttpResponse:
     await objects.check_list(call, call.namespace)
     await call.shared.queue.layouts.read()
-    page = await call.shared.queue.dead_letters.page(
-        call.namespace, limit=call.limit, cursor=call.text("cursor")
-    )
-    items = [_shown(letter) for letter in page.letters]
-    return objects.answer(200, {"items": items, "next": page.cursor})
+    return objects.answer(200, await listing.letters_of(call, call.namespace))
 
 
 async def all_letters(call: Call) -> HttpResponse:
@@ -131,7 +127,7 @@ async def all_letters(call: Call) -> HttpResponse:
     async for letter in call.shared.queue.dead_letters.newest():
         read += 1
         if not deadletters.is_of_set(letter.lane):
-            items.append(_shown(letter))
+            items.append(listing.shown(letter))
         if len(items) == limit or read == _MOST_READ:
             break
     return objects.answer(200, {"items": items, "next": ""})
@@ -154,7 +150,3 @@ async def replay(call: Call) -> HttpResponse:
             for letter_id in ids
         }
     return objects.answer(200, listing.replayed(results))
-
-
-def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
-    return {**listing.shown(letter), "namespace": letter.entry.get("namespace", "")}

@@ -61,15 +61,6 @@ class SetRow(Standing, kw_only=True, omit_defaults=True):
     lag_seconds: float | None = None
 
 
-class ShownCondition(Fields, kw_only=True):
-    """A condition of a Schedule."""
-
-    type: str
-    reason: str
-    message: str
-    since_time: Time | None
-
-
 class Rights(Fields, kw_only=True):
     """What buttons there are."""
 
@@ -88,7 +79,7 @@ class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
     suspend_reason: str | None
     active_count: Annotated[int, within(0), "runs that have not ended"]
     managed_by: str | None
-    conditions: tuple[ShownCondition, ...]
+    conditions: Annotated[tuple[Any, ...], "those of the status that say something"]
     invalid: Annotated[str, "why the spec cannot be read; empty: it can"]
     upcoming: tuple[Time, ...]
     slots: Annotated[tuple[Any, ...], "newest first: the entries of status.recentRuns"]
@@ -201,15 +192,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
         suspend_reason=spec.suspend_reason,
         active_count=status.active_count or 0,
         managed_by=status.managed_by,
-        conditions=tuple(
-            ShownCondition(
-                type=each.type,
-                reason=each.reason,
-                message=each.message,
-                since_time=each.last_transition_time or None,
-            )
-            for each in conditions
-        ),
+        conditions=tuple(conditions),
         invalid=wrong,
         upcoming=upcoming,
         slots=tuple(listed),

@@ -90,7 +90,7 @@ class SchedulePage {
       .filter((each) => each.message)
       .map((each) => h("li", {},
         h("strong", {}, each.reason === each.type ? each.type : `${each.type} (${each.reason})`), `: ${each.message}`,
-        each.sinceTime ? h("span", { class: "muted", title: when(each.sinceTime) }, ` since ${distance(each.sinceTime)}`) : null,
+        each.lastTransitionTime ? h("span", { class: "muted", title: when(each.lastTransitionTime) }, ` since ${distance(each.lastTransitionTime)}`) : null,
         each.type === "Ready" && found.health === "ok" ? null : advice(found.advice[each.reason], each.type)));
     if (found.suspend) {
       const until = found.suspendUntil ? ` until ${when(found.suspendUntil, found.timeZone)}` : "";
