@@ -65,8 +65,7 @@ def compile_expression(
         )
     text = text.strip(syntax.WHITE)
     _check_characters(text)
-    if not zone_data:
-        timezones.load(time_zone)
+    zone = timezones.located(time_zone, zone_data)
     if text == descriptors.NEVER:
         return Merged(())
     if own := _HEAD.fullmatch(text):
@@ -80,18 +79,18 @@ def compile_expression(
             value, position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
         )
     hashed = identity if _HASHED.search(text) else ""
-    compiled = _cached(
-        text, timezones.with_data(time_zone, zone_data), Gap(gap), Overlap(overlap), hashed
-    )
+    compiled = _cached(text, zone, Gap(gap), Overlap(overlap), hashed)
     if from_us is not None:
         _check_fires(text, compiled, from_us)
     return compiled
 
 
 @functools.lru_cache(maxsize=1024)  # not more: an expression may take 20 KB
-def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
+def _cached(
+    text: str, zone: timezones.Zone, gap: Gap, overlap: Overlap, identity: str
+) -> cron.Cron:
     fields = syntax.parse(text, identity=identity)
-    return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
+    return cron.Cron(fields, zone=zone, gap=gap, overlap=overlap)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -68,12 +68,13 @@ class Stretch:
     rewinds: bool
 
 
-def stretches(zone_name: str, *, sweeping: bool, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
+def stretches(
+    zone: timezones.Zone, *, sweeping: bool, gap: Gap, overlap: Overlap
+) -> tuple[Stretch, ...]:
     """Return the stretches from FIRST_US to LAST_US, without holes between them.
 
     Expressions that behave alike share a tuple: if clocks never change, choices do not matter.
     """
-    zone = timezones.located(zone_name)
     if sweeping or len(zone.starts) == 1:
         gap, overlap = Gap.SKIP, Overlap.BOTH
     return _row(zone, gap, overlap)
@@ -115,21 +116,21 @@ class Cron:
 
     Attributes:
         pattern: its local times.
-        zone_name: the zone of these local times, as ``timezones.located`` takes it.
+        zone: the zone of these local times.
         starts: start of each stretch; the first one does not matter.
     """
 
-    __slots__ = ("_fields", "_here", "pattern", "starts", "stretches", "zone_name")
+    __slots__ = ("_fields", "_here", "pattern", "starts", "stretches", "zone")
 
     def __init__(
-        self, fields: syntax.CronFields, *, zone_name: str, gap: Gap, overlap: Overlap
+        self, fields: syntax.CronFields, *, zone: timezones.Zone, gap: Gap, overlap: Overlap
     ) -> None:
         self.pattern = pattern.Pattern(
             fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
         )
-        self.stretches = stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap)
-        self.starts = timezones.located(zone_name).starts
-        self.zone_name = zone_name
+        self.stretches = stretches(zone, sweeping=fields.sweeping, gap=gap, overlap=overlap)
+        self.starts = zone.starts
+        self.zone = zone
         self._fields = fields
         self._here = self._unpacked(0)
 
@@ -139,7 +140,7 @@ class Cron:
         return self._fields.day_rule.years is not None
 
     def describe(self) -> str:
-        return f"{in_words(self._fields)}, {timezones.located(self.zone_name).name}"
+        return f"{in_words(self._fields)}, {self.zone.name}"
 
     def next_after(self, instant_us: int) -> int | None:
         second = instant_us // _SECOND_US + 1

@@ -197,7 +197,7 @@ def _suggestion(value: str, time_zone: str) -> str:
 def _offset(local: str, time_zone: str) -> str:
     """Return the zone's offset at a local time; if there are two, the one before the change."""
     try:
-        zone = timezones.located(time_zone)
+        zone = timezones.load(time_zone)
         second = (dt.datetime.fromisoformat(f"{local}+00:00") - _EPOCH) // dt.timedelta(seconds=1)
     except (errors.InvalidExpression, ValueError):
         return "Z"

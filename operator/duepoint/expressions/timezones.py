@@ -39,9 +39,6 @@ _SHARED_FROM = 1_735_689_600  # 2025-01-01
 _MOST_LISTED = 24
 _OWN = "*"
 
-#: Separates a zone's name from its data; no name contains it.
-_MARK = "|"
-
 #: A placeholder in the database for "no zone was chosen".
 _NOT_A_PLACE = "Factory"
 
@@ -115,19 +112,13 @@ def data_of(zone: str) -> str:
     return _data(load(zone))
 
 
-def located(reference: str) -> Zone:
-    """Return the zone of a plain name, or of a name with data from ``with_data``.
+def located(name: str, data: str) -> Zone:
+    """Return the zone of a name, with data of ``data_of``; without data it raises as ``load``.
 
     The data apply from 2025 on; earlier changes are our own. Data in the format of a later version
-    are ignored. Without data it raises as ``load``.
+    are ignored.
     """
-    name, mark, data = reference.partition(_MARK)
-    return _located(name, data) if mark else load(name)
-
-
-def with_data(zone: str, data: str) -> str:
-    """Return a reference for ``located``."""
-    return f"{zone}{_MARK}{data}" if data else zone
+    return _located(name, data) if data else load(name)
 
 
 @functools.lru_cache(maxsize=1024)

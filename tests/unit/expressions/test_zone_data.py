@@ -17,7 +17,7 @@ def read_elsewhere(monkeypatch, zone: str, data: str) -> Zone:
     monkeypatch.setattr(timezones, "is_known", lambda _: False)
     timezones._located.cache_clear()
     try:
-        return timezones.located(timezones.with_data(zone, data))
+        return timezones.located(zone, data)
     finally:
         timezones._located.cache_clear()
 
@@ -58,7 +58,7 @@ def test_of_very_many_changes_without_a_rule_each_version_knows_the_later_ones(m
     load = timezones.load
     monkeypatch.setattr(timezones, "load", lambda name: moon if name == moon.name else load(name))
     timezones._located.cache_clear()
-    other = timezones.located(timezones.with_data("Africa/Casablanca", f"7200{data[1:]}"))
+    other = timezones.located("Africa/Casablanca", f"7200{data[1:]}")
     timezones._located.cache_clear()
     assert other.offset_at(IN_2025 + 1) == 7_200
     assert (other.starts[-59:], other.offsets[-59:]) == (tuple(starts), tuple(offsets))
@@ -66,7 +66,7 @@ def test_of_very_many_changes_without_a_rule_each_version_knows_the_later_ones(m
 
 def test_other_data_count_from_2025_on_and_our_own_before():
     own = timezones.load("Europe/Berlin")
-    other = timezones.located(timezones.with_data("Europe/Berlin", "10800;;"))
+    other = timezones.located("Europe/Berlin", "10800;;")
     before = [start for start in own.starts if start < IN_2025]
     assert other.starts == (*before, IN_2025)
     assert other.offsets[-1] == 10_800
@@ -74,5 +74,5 @@ def test_other_data_count_from_2025_on_and_our_own_before():
 
 
 def test_a_zone_that_only_another_version_knows_is_read_from_its_data():
-    zone = timezones.located(timezones.with_data("Mars/Olympus", "7200;;"))
+    zone = timezones.located("Mars/Olympus", "7200;;")
     assert zone.offsets[-1] == 7_200
