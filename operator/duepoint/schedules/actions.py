@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from duepoint.model import targets
 from duepoint.model import webhook as model
 
 
@@ -111,22 +112,16 @@ class WebhookAction(
         )
 
 
-class StreamAction(
-    msgspec.Struct, frozen=True, kw_only=True, tag="stream", tag_field="kind", omit_defaults=True
-):
-    """Append to a stream.
-
-    Attributes:
-        max_length: None = never trimmed; in Duepoint's own Redis, the installation's limit.
-        connection: name of the Secret with the connection to another Redis; None = Duepoint's own.
-    """
-
-    name: str
-    max_length: int | None = None
-    connection: str | None = None
+class StreamAction(targets.StreamFields, tag="stream", tag_field="kind", omit_defaults=True):
+    """Append to a stream: the fields of ``spec.stream``."""
 
     kind: ClassVar[str] = "stream"
     limit_seconds: ClassVar[float] = 5.0
+
+    @property
+    def connection(self) -> str | None:
+        """The name of the Secret with the connection to another Redis; None = Duepoint's own."""
+        return None if self.connection_secret_ref is None else self.connection_secret_ref.name
 
     @property
     def text(self) -> str:
@@ -151,16 +146,18 @@ def own_stream(target: Target) -> StreamAction | None:
     return target if isinstance(target, StreamAction) and target.connection is None else None
 
 
-class KafkaAction(msgspec.Struct, frozen=True, kw_only=True, tag="kafka", tag_field="kind"):
-    """Produce a record; ``connection`` is the name of the Secret with the brokers' addresses."""
-
-    topic: str
-    connection: str
+class KafkaAction(targets.KafkaFields, tag="kafka", tag_field="kind"):
+    """Produce a record: the fields of ``spec.kafka``."""
 
     kind: ClassVar[str] = "kafka"
     #: Includes the first connection to the brokers.
     limit_seconds: ClassVar[float] = 10.0
     needs_secrets: ClassVar[bool] = True
+
+    @property
+    def connection(self) -> str:
+        """The name of the Secret with the brokers' addresses."""
+        return self.connection_secret_ref.name
 
     @property
     def text(self) -> str:

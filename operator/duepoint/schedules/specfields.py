@@ -166,19 +166,6 @@ def _check_selector(job: dict[str, object], findings: SpecFindings) -> None:
             findings.add(f"spec.jobTemplate.spec.{rule.path}", rule.message)
 
 
-def stream(fields: model.StreamFields) -> actions.StreamAction:
-    connection = fields.connection_secret_ref
-    return actions.StreamAction(
-        name=fields.name,
-        max_length=fields.max_length,
-        connection=None if connection is None else connection.name,
-    )
-
-
-def kafka(fields: model.KafkaFields) -> actions.KafkaAction:
-    return actions.KafkaAction(topic=fields.topic, connection=fields.connection_secret_ref.name)
-
-
 # -- what specs have in common ---------------------------------------------------------------------
 
 FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
@@ -292,5 +279,7 @@ def target(fields: ScheduleFields | SetFields, findings: SpecFindings) -> action
     if fields.webhook is not None:
         return webhook(fields.webhook, findings)
     if fields.kafka is not None:
-        return kafka(fields.kafka)
-    return None if fields.stream is None else stream(fields.stream)
+        return actions.KafkaAction(**msgspec.structs.asdict(fields.kafka))
+    if fields.stream is not None:
+        return actions.StreamAction(**msgspec.structs.asdict(fields.stream))
+    return None

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from duepoint.model.webhook import SecretRefFields
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, outcome
@@ -21,7 +22,9 @@ from tests.support import (
 )
 from tests.support.tlsfiles import Authority
 
-ACTION = actions.StreamAction(name="orders:ticks", connection="other-redis")
+ACTION = actions.StreamAction(
+    name="orders:ticks", connection_secret_ref=SecretRefFields(name="other-redis")
+)
 CANARY = "canary-4f0e9a6d8b"
 
 

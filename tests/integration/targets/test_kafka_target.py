@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint.model.webhook import SecretRefFields
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, outcome
@@ -15,7 +16,7 @@ __all__ = ["broker"]
 # One broker for all of them: it takes a JVM, and its jars may have to be fetched.
 pytestmark = pytest.mark.xdist_group("kafka")
 
-ACTION = actions.KafkaAction(topic="ticks", connection="brokers")
+ACTION = actions.KafkaAction(topic="ticks", connection_secret_ref=SecretRefFields(name="brokers"))
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ async def test_a_record_arrives_with_key_headers_and_payload(api, target, broker
     await plain(api, broker)
     topic = "arrives"
     await broker.make_topic(topic)
-    action = actions.KafkaAction(topic=topic, connection="brokers")
+    action = actions.KafkaAction(topic=topic, connection_secret_ref=SecretRefFields(name="brokers"))
     for number in range(3):
         given = await delivered(
             target, action=action, payload={"a": "hé"}, slot_us=number * 1_000_000
@@ -82,7 +83,7 @@ async def test_a_record_arrives_with_key_headers_and_payload(api, target, broker
 async def test_login_and_tls_are_those_of_the_secret(api, target, broker, tls):
     topic = f"login-{int(tls)}"
     await broker.make_topic(topic)
-    action = actions.KafkaAction(topic=topic, connection="brokers")
+    action = actions.KafkaAction(topic=topic, connection_secret_ref=SecretRefFields(name="brokers"))
     values = {
         "bootstrap__servers": f"127.0.0.1:{broker.tls if tls else broker.sasl}",
         "username": kafkabroker.USER,

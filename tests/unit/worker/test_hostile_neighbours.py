@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import shares
+from duepoint.model.webhook import SecretRefFields
 from duepoint.schedules import actions
 from duepoint.targets import outcome
 from tests.fakes.fakeclock import FakeClock
@@ -18,7 +19,11 @@ from tests.support.workplace import Workplace, a_workplace
 NOON = at("2026-03-01 12:00:00")
 JOB = actions.Action(target=actions.job_of({"spec": {}}))
 STREAM = actions.Action(target=actions.StreamAction(name="events"))
-KAFKA = actions.Action(target=actions.KafkaAction(topic="events", connection="brokers"))
+KAFKA = actions.Action(
+    target=actions.KafkaAction(
+        topic="events", connection_secret_ref=SecretRefFields(name="brokers")
+    )
+)
 WEBHOOK = actions.Action(
     target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=300)
 )
