@@ -24,7 +24,7 @@ from duepoint import errors
 from duepoint.expressions import durations, timezones
 
 #: Largest file that an option may name, in bytes.
-LARGEST_FILE = 32 * 1024 * 1024
+_LARGEST_FILE = 32 * 1024 * 1024
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ def namespaced(text: str) -> str:
 
 def payload(text: str) -> Any:  # noqa: ANN401 - a msgspec.Raw
     """Read JSON from the text, or from the file that it names; raises ValueError."""
-    data = content("--payload", text[1:]) if text.startswith("@") else text.encode()
+    data = content(f"--payload {text}", text[1:]) if text.startswith("@") else text.encode()
     import msgspec  # noqa: PLC0415 - commands without a cluster start without it
 
     try:
@@ -336,32 +336,32 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def text(option: str, file: str) -> str:
+def text(name: str, file: str) -> str:
     """Return a file's text without surrounding white space; raises errors.InvalidSetting."""
     try:
-        return content(option, file).decode().strip()
+        return content(name, file).decode().strip()
     except UnicodeDecodeError:
-        raise errors.InvalidSetting(option, f"{errors.quoted(file)} is not text") from None
+        raise errors.InvalidSetting(name, "is not text") from None
 
 
-def content(option: str, file: str) -> bytes:
-    """Return a file's bytes, ``-`` for standard input; raises errors.InvalidSetting."""
+def content(name: str, file: str) -> bytes:
+    """Return a file's bytes, ``-`` for standard input.
+
+    Raises:
+        errors.InvalidSetting: with this name; it cannot be read, or is too large or endless.
+    """
     try:
-        data = file_bytes(file)
+        if file == "-":
+            data = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise errors.InvalidSetting(option, f"{errors.quoted(file)}: {reason}") from None
-    if len(data) > LARGEST_FILE:
-        raise errors.InvalidSetting(option, f"{errors.quoted(file)} is larger than 32 MiB")
+        reason = getattr(error, "strerror", None) or str(error)
+        raise errors.InvalidSetting(name, f"cannot be read: {reason}") from None
+    if len(data) > _LARGEST_FILE:  # the API server accepts 1.5 MB for an object
+        raise errors.InvalidSetting(name, "is larger than 32 MiB; split it into several files")
     return data
-
-
-def file_bytes(file: str) -> bytes:
-    """Read a file, at most one byte more than the limit; raises OSError and ValueError."""
-    if file == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE + 1)
-    with Path(file).open("rb") as opened:
-        return opened.read(LARGEST_FILE + 1)
 
 
 # -- groups of subcommands -------------------------------------------------------------------------

@@ -37,7 +37,7 @@ _HOMES = {
         "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
     ),
     "simulate": (
-        "check.simulate:simulate",
+        "check.validate:simulate",
         "List every slot of the Schedules in a file, and what becomes of it.",
     ),
     "forecast": (

@@ -99,8 +99,10 @@ def test(
     for secret, key, value in secrets:
         objects.setdefault(secret, {})[key] = value.encode()
     for secret, key, secret_file in secret_files:
-        objects.setdefault(secret, {})[key] = options.content("--secret-file", secret_file)
-    token = None if token_file is None else options.text("--token-file", token_file)
+        objects.setdefault(secret, {})[key] = options.content(
+            f"--secret-file {secret_file}", secret_file
+        )
+    token = None if token_file is None else options.text(f"--token-file {token_file}", token_file)
 
     row = asyncio.run(_sent(spec, objects, token, send=not dry_run))
     _show(row, form)
@@ -168,7 +170,7 @@ def verify(
 
     Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
     """
-    headers, body = captured(options.content("--request", request))
+    headers, body = captured(options.content(f"--request {request}", request))
     row = judge(headers, body, verifiers(secrets, secret_files))
     if output.is_data(form):
         output.write([row], form)
@@ -190,7 +192,7 @@ def verifiers(
 ) -> tuple[signing.Hmac | signing.Ed25519, ...]:
     """Return the verifiers for the given secrets; raises errors.InvalidSetting."""
     given = [("--secret", text) for text in literal]
-    given += [("--secret-file", options.text("--secret-file", file)) for file in files]
+    given += [("--secret-file", options.text(f"--secret-file {file}", file)) for file in files]
     if not given:
         raise errors.InvalidSetting("--secret", "is missing; write --secret-file FILE")
     made = []

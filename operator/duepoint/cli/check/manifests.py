@@ -396,16 +396,9 @@ def read(file: str) -> Iterator[Manifest]:
     """Yield the objects of a file, ``-`` for standard input."""
     shown = "standard input" if file == "-" else file
     try:
-        data = options.file_bytes(file)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        why = f"cannot be read: {reason}" if isinstance(error, OSError) else str(error)
-        yield Manifest(file=shown, document=0, trouble=why)
-        return
-    if len(data) > options.LARGEST_FILE:  # the API server accepts 1.5 MB for an object
-        most = options.LARGEST_FILE >> 20
-        message = f"is larger than {most} MiB; split it into several files"
-        yield Manifest(file=shown, document=0, trouble=message)
+        data = options.content(shown, file)
+    except errors.InvalidSetting as error:
+        yield Manifest(file=shown, document=0, trouble=error.reason)
         return
     for number, found in enumerate(documents(data), start=1):
         if isinstance(found, InvalidText):

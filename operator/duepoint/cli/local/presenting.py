@@ -27,9 +27,9 @@ from rich.live import Live
 
 from duepoint import telemetry
 from duepoint.cli import options, output, receiver
-from duepoint.cli.local import reports, view
-from duepoint.cli.local.reports import Record
+from duepoint.cli.local import view
 from duepoint.cli.local.session import RunSession
+from duepoint.cli.local.view import Record
 
 _MOST_PORT = 65_535
 
@@ -72,8 +72,8 @@ def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **give
     lines: Lines = collections.deque(maxlen=_MOST_LINES)
     show: dict[str, Callable[[Record], object]] = {
         "json": lambda record: output.write([record], "json"),
-        "text": lambda record: output.say(reports.line_of(record)),
-        "view": lambda record: lines.appendleft(reports.line_of(record)),
+        "text": lambda record: output.say(view.line_of(record)),
+        "view": lambda record: lines.appendleft(view.line_of(record)),
     }
     files = options.named_files(paths, filenames)
     running = RunSession(show[form], files=files, **given)

@@ -1,4 +1,4 @@
-"""A session of ``duepoint run``, from reading the manifests to the end, with its reports.
+"""A session of ``duepoint run``, from reading the manifests to the end, with its view.
 
 A session reads the manifests, starts Valkey, starts the installation and writes the objects. Then
 it checks the files and the statuses until it is time to end. Reports go to standard output at once,
@@ -22,11 +22,10 @@ from typing import Any
 from duepoint import errors
 from duepoint.cli import instants, output
 from duepoint.cli.check.manifests import Problem
-from duepoint.cli.local import installation, jobs, manifestfiles, reports, view
+from duepoint.cli.local import installation, jobs, manifestfiles, view
 from duepoint.cli.local.installation import Installation
 from duepoint.cli.local.manifestfiles import LocalObject, ObjectName
-from duepoint.cli.local.reports import Record
-from duepoint.cli.local.view import ScheduleRow
+from duepoint.cli.local.view import Record, ScheduleRow
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
@@ -97,7 +96,7 @@ class RunSession:
         self._wrong: list[tuple[LocalObject, Problem]] = []
         self._conditions: dict[tuple[str, str, str], str] = {}
         self._has_failed = False
-        self.log = reports.RunLog(self._kind_of)
+        self.log = view.RunLog(self._kind_of)
         self.schedules: list[ScheduleRow] = []
         self.troubles: list[str] = []
         self.received = 0
