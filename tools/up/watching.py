@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.live import Live
 
 from duepoint.cli.local import presenting, view
-from duepoint.cli.local.view import ScheduleRow
+from duepoint.cli.schedules import facts, listing
+from duepoint.schedules import diagnosis
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
@@ -56,7 +57,8 @@ class Watcher:
         self._record = record
         self._client = client
         self._offset = 0
-        self.schedules: list[ScheduleRow] = []
+        self.schedules: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
         self.jobs: list[Arrival] = []
         self.webhooks: collections.deque[Arrival] = collections.deque(maxlen=MOST_WEBHOOKS)
         self.notices: list[str] = []
@@ -68,13 +70,13 @@ class Watcher:
         ]
         self._read_webhooks()
         try:
-            found = [view.schedule(one) for one in self._client.get(SCHEDULES)["items"]]
-            self.schedules = sorted(found, key=lambda one: (one.namespace, one.name))
+            self.schedules = self._client.get(SCHEDULES)["items"]
             self.jobs = [_job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
-        troubled = [one for one in self.schedules if one.message][:3]
-        self.notices += [f"{one.namespace}/{one.name}: {one.message}" for one in troubled]
+        self.rows = [listing.overview(facts.of_object(one)) for one in self.schedules]
+        troubled = [one for one in self.rows if one["health"] in diagnosis.TROUBLED][:3]
+        self.notices += ["{namespace}/{name}: {message}".format_map(one) for one in troubled]
 
     def _read_webhooks(self) -> None:
         with self._place.deliveries.open() as file:
@@ -137,9 +139,9 @@ class Watcher:
         came = f"{len(self.jobs)} Jobs and {len(self.webhooks)} webhooks after {waited:.0f} s"
         lines = [f"{came}; wanted is at least one of each", *self.notices]
         lines += [
-            f"Schedule {one.namespace}/{one.name}: {one.message or one.result}"
-            for one in self.schedules
-            if one.message or not one.started
+            "Schedule {namespace}/{name}: {health}, {message}".format_map(one)
+            for one in self.rows
+            if one["health"] != "ok" or not one["runs"]
         ]
         for name in ("operator", "worker"):
             log = self._place.log(name)

@@ -131,6 +131,7 @@ async def _in_view(session: RunSession, lines: Lines) -> int:
                 notices,
                 now=dt.datetime.now(dt.UTC),
                 size=(console.width, console.height),
+                former=session.former,
                 end="is taken: stopping ..." if session.stopping.is_set() else "stops everything",
             )
             live.update(shown, refresh=True)

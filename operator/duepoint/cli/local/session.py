@@ -1,4 +1,4 @@
-"""A session of ``duepoint run``, from reading the manifests to the end, with its view.
+"""A session of ``duepoint run``, from reading the manifests to the end, with its reports.
 
 A session reads the manifests, starts Valkey, starts the installation and writes the objects. Then
 it checks the files and the statuses until it is time to end. Reports go to standard output at once,
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,11 @@ from duepoint.cli.check.manifests import Problem
 from duepoint.cli.local import installation, jobs, manifestfiles, view
 from duepoint.cli.local.installation import Installation
 from duepoint.cli.local.manifestfiles import LocalObject, ObjectName
-from duepoint.cli.local.view import Record, ScheduleRow
+from duepoint.cli.local.view import Record
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import slots
 
 LOOK_SECONDS = 0.25
 #: Exit code beside those of every command.
@@ -61,7 +58,7 @@ class RunSession:
     Attributes:
         note: how Jobs run here.
         log: the runs of all Schedules.
-        schedules: the rows of all Schedules, for the view.
+        schedules: all Schedules as the API server has them.
         troubles: what is not well with the installation.
         received: number of webhooks that the receiver got.
         stopping: set it to end the session; runs in flight get a few seconds to end.
@@ -97,10 +94,15 @@ class RunSession:
         self._conditions: dict[tuple[str, str, str], str] = {}
         self._has_failed = False
         self.log = view.RunLog(self._kind_of)
-        self.schedules: list[ScheduleRow] = []
+        self.schedules: list[dict[str, Any]] = []
         self.troubles: list[str] = []
         self.received = 0
         self.stopping = asyncio.Event()
+
+    @property
+    def former(self) -> set[str]:
+        """The Schedules that stay as they were, because their file is wrong now."""
+        return {f"{key[1]}/{key[2]}" for key in self._former if key[0] == schedules.KIND}
 
     @property
     def wrong(self) -> list[str]:
@@ -265,7 +267,7 @@ class RunSession:
             if trouble not in before:
                 self._log("note", message=trouble)
         items = await running.listed(schedules.PLURAL)
-        self.schedules = [self._row(item) for item in items]
+        self.schedules = items
         for item in items:
             namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
             for condition in item.get("status", {}).get("conditions", ()):
@@ -278,16 +280,6 @@ class RunSession:
                     found = {"namespace": namespace, "schedule": name, "type": kind}
                     message = condition.get("message", "")
                     self._log("condition", **found, reason=reason, message=message)
-
-    def _row(self, item: dict[str, Any]) -> ScheduleRow:
-        """Return the row of a Schedule; its status may be seconds older than its next slot."""
-        row = view.schedule(item)
-        now = dt.datetime.now(dt.UTC)
-        if row.next is not None and row.next <= now and not item["spec"].get("jitter"):
-            row = replace(row, next=_next_slot(item, now) or row.next)
-        if (schedules.KIND, row.namespace, row.name) in self._former:
-            row = replace(row, result=view.FORMER, message="its manifest is wrong now, see below")
-        return row
 
     def _on_run(self, event: RunEvent) -> None:
         if (record := self.log.record(event)) is not None:
@@ -315,17 +307,6 @@ class RunSession:
     def _log(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
         sys.stdout.flush()
-
-
-def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
-    """Return the next slot, from the code that arms it; None if there is none or a bad spec."""
-    try:
-        spec = schedules.spec_of(schedules.item_of(item))
-    except errors.InvalidSpec:
-        return None
-    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    following = timeline.next_after(int(now.timestamp() * 1e6))
-    return None if following is None else view.instant(output.time(following.slot_us))
 
 
 def _run_once(of: LocalObject) -> LocalObject:

@@ -13,10 +13,9 @@ the cause is at their end.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime as dt
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,49 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from duepoint.cli import output
+from duepoint.cli.schedules import facts, listing
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import diagnosis
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRow:
-    """A row of the view: a Schedule, its next and last slots, and its last result."""
-
-    namespace: str
-    name: str
-    when: str
-    target: str
-    next: dt.datetime | None
-    last: dt.datetime | None
-    result: str
-    lateness: dt.timedelta | None
-    started: int
-    message: str
-
-
-def schedule(item: dict[str, Any]) -> ScheduleRow:
-    """Return the row of a Schedule object from the API server."""
-    spec, status = item["spec"], item.get("status", {})
-    last = status.get("lastRun", {})
-    slot, started = instant(last.get("scheduledTime")), instant(last.get("startTime"))
-    conditions = msgspec.convert(status.get("conditions", []), list[diagnosis.Shown])
-    about = diagnosis.of(conditions, is_current=True, is_suspended=False).about
-    if about is None:
-        result = "Suspended" if spec.get("suspend") else str(last.get("outcome", "-"))
-    else:
-        result = about.type or "new"
-    return ScheduleRow(
-        namespace=item["metadata"]["namespace"],
-        name=item["metadata"]["name"],
-        when=spec.get("schedule") or ", ".join(spec.get("schedules", [])),
-        target=status.get("target") or target_kind(spec),
-        next=instant(status.get("nextScheduleTime")),
-        last=slot or instant(status.get("lastScheduleTime")),
-        result=result,
-        lateness=started - slot if slot and started else None,
-        started=status.get("runs", {}).get("started", 0),
-        message=f"{about.reason}: {about.message}" if about and about.type else "",
-    )
 
 
 def instant(text: str | None) -> dt.datetime | None:
@@ -96,30 +55,29 @@ WIDE, _NARROW, _SLIM = 110, 76, 56
 _WEEKDAY_SECONDS = 6 * 86_400
 #: The result shown while a Schedule's file is wrong and its former version still runs.
 FORMER = "former runs"
-RESULT_STYLES = {
-    "Succeeded": "green",
-    **dict.fromkeys(("Failed", "Stalled", "CircuitOpen", "Overdue", "Missed", "Failing"), "red"),
-    "Running": "cyan",
-    "Retrying": "yellow",
-    "Suspended": "yellow",
-    "Reconciling": "yellow",
-    FORMER: "yellow",
-}
+_STYLES = {
+    "Succeeded": "green", "Running": "cyan", "Retrying": "yellow", FORMER: "yellow",
+    **dict.fromkeys(("Failed", "Missed", "failing", "problem"), "red"),
+    **dict.fromkeys(("waiting", "suspended"), "yellow"),
+}  # fmt: skip
 
 
 def screen(
-    schedules: Sequence[ScheduleRow],
+    schedules: Sequence[facts.Object],
     lines: Sequence[str],
     notices: Sequence[str],
     *,
     now: dt.datetime,
     size: tuple[int, int],
+    former: Collection[str] = (),
     end: str = "stops everything",
 ) -> RenderableType:
     """Return the whole screen; ``size`` is its columns and rows, which it never exceeds.
 
     Args:
+        schedules: the objects as the API server has them.
         lines: what has happened, the newest first.
+        former: namespace/name of those whose manifest is wrong now.
         end: what the keys that leave the view do.
     """
     width, height = size
@@ -131,7 +89,7 @@ def screen(
     more = Text(f"... and {len(schedules) - shown} more", style="dim")
     return Group(
         Text.assemble(("Duepoint", "bold"), title),
-        _schedule_table(schedules[:shown], now, width),
+        _schedule_table(schedules[:shown], former, now, width),
         *[more] * (shown < len(schedules)),
         Text(),
         *(Text(output.one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:left]),
@@ -151,7 +109,9 @@ _SHRINKING = ("SCHEDULE", "WHEN", "TARGET")
 _NUMBERS = ("LATE", "RUNS")
 
 
-def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
+def _schedule_table(
+    schedules: Sequence[facts.Object], former: Collection[str], now: dt.datetime, width: int
+) -> Table:
     table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
     shown = [name for name, narrowest in _COLUMNS.items() if width >= narrowest]
     for name in shown:
@@ -160,17 +120,26 @@ def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: i
             justify="right" if name in _NUMBERS else "left",
             no_wrap=name not in _SHRINKING,
         )
-    several = len({row.namespace for row in schedules}) > 1
-    for row in schedules:
+    rows = [listing.overview(facts.of_object(item)) for item in schedules]
+    several = len({row["namespace"] for row in rows}) > 1
+    for row in rows:
+        name = f"{row['namespace']}/{row['name']}"
+        is_well = row["health"] in ("ok", "completed")
+        result, about = row["result"] if is_well else row["health"], row["target"]
+        if row["health"] in diagnosis.TROUBLED:
+            about = f"{row['reason']}: {row['message']}"
+        if name in former:
+            result, about = FORMER, "its manifest is wrong now, see below"
+        late = "" if row["lateSeconds"] is None else output.span(row["lateSeconds"])
         cells = {
-            "SCHEDULE": Text(f"{row.namespace}/{row.name}" if several else row.name),
-            "WHEN": Text(row.when[: 40 if width >= WIDE else 20]),
-            "NEXT": Text(until(row.next, now)),
-            "LAST": Text(clock(row.last, now)),
-            "RESULT": Text(row.result, style=RESULT_STYLES.get(row.result, "dim")),
-            "LATE": Text(milliseconds(row.lateness)),
-            "RUNS": Text(str(row.started)),
-            "TARGET": Text(output.one_line(row.message or row.target)),
+            "SCHEDULE": Text(name if several else row["name"]),
+            "WHEN": Text(row["schedule"][: 40 if width >= WIDE else 20]),
+            "NEXT": Text(until(instant(row["next"]), now)),
+            "LAST": Text(clock(instant(row["last"]), now)),
+            "RESULT": Text(result or "-", style=_STYLES.get(result, "dim")),
+            "LATE": Text(late),
+            "RUNS": Text(str(row["runs"])),
+            "TARGET": Text(output.one_line(about)),
         }
         for name in shown:
             cells[name].no_wrap, cells[name].overflow = True, "ellipsis"
@@ -202,13 +171,6 @@ def clock(moment: dt.datetime | None, now: dt.datetime) -> str:
     if moment is None:
         return "-"
     return f"{moment:%H:%M:%S}" if now - moment < dt.timedelta(days=1) else f"{moment:%Y-%m-%d}"
-
-
-def milliseconds(late: dt.timedelta | None) -> str:
-    if late is None:
-        return ""
-    value = late.total_seconds() * 1000
-    return f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.0f} s"
 
 
 def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:

@@ -33,7 +33,7 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
 
     Example: duepoint list -A --failing
     """
-    rows = [_row(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
+    rows = [overview(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
     if failing:
         count = len(rows)
         rows = [row for row in rows if row["health"] in diagnosis.TROUBLED]
@@ -59,7 +59,8 @@ def none_of(server: ClusterSession, place: options.Place, selector: str | None) 
     return f"there is no Schedule{labelled} in {where}"
 
 
-def _row(known: ScheduleFacts) -> output.Row:
+def overview(known: ScheduleFacts) -> output.Row:
+    """Return how a Schedule stands, as a row of the JSON output."""
     ready = known.conditions.get(ConditionType.READY)
     last = next((slot for slot in known.recent if slot.started_us), None)
     newest = known.recent[0] if known.recent else None
@@ -67,14 +68,19 @@ def _row(known: ScheduleFacts) -> output.Row:
     found = known.diagnosis(now_us)
     about = found.about or ready or diagnosis.Shown()
     timing = None if known.spec is None else known.spec.rule.timing
+    next_us, counts = known.next_us, known.status.runs
+    if 0 < next_us <= now_us and (coming := _upcoming(known, now_us)):
+        next_us = coming[0]  # the status may be seconds older than the next slot
     return {
         "namespace": known.namespace,
         "name": known.name,
         "schedule": "" if timing is None else ", ".join(timing.schedules),
         "timeZone": known.zone,
         "suspended": known.is_suspended(now_us),
-        "next": output.time(known.next_us or None),
+        "next": output.time(next_us or None),
         "last": output.time(None if last is None else last.slot_us),
+        "lateSeconds": None if last is None else _seconds(last.slot_us, last.started_us),
+        "runs": 0 if counts is None else counts.started,
         "result": "" if newest is None else newest.outcome,
         "ready": "" if ready is None else ready.status,
         "health": found.health.value,
@@ -123,7 +129,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     upcoming = _upcoming(known, now_us)
     if output.is_data(form):
         more = {"upcoming": [instants.utc_text(slot_us) for slot_us in upcoming], "recent": slots}
-        output.write([{**_row(known), "why": why.row(known, answer), **more}], form)
+        output.write([{**overview(known), "why": why.row(known, answer), **more}], form)
         return
     timing = () if known.spec is None else known.spec.rule.timing.schedules
     cells = {
@@ -145,9 +151,9 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
 
 
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
-    """Return the next slots; none while the Schedule is refused or suspended without an end."""
-    timeline = known.timeline
-    if known.spec is None or timeline is None or ConditionType.STALLED in known.conditions:
+    """Return the next slots; none if it is refused, over, or suspended without an end."""
+    timeline, is_refused = known.timeline, ConditionType.STALLED in known.conditions
+    if known.spec is None or timeline is None or is_refused or known.is_over:
         return []
     if not known.is_suspended(now_us):
         return timeline.upcoming(now_us, _UPCOMING)
