@@ -26,7 +26,6 @@ from duepoint import clock as clocks
 from duepoint import comparedclock, errors, probes, services, settings, telemetry
 from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector
-from duepoint.election import term as terms
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases
 from duepoint.kube import port as kube_port
@@ -275,7 +274,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     ):
         await kopfthread.rehearse()
         watch = functools.partial(kopfthread.watch, credentials=access)
-        watchdog = terms.Watchdog()
+        watchdog = elector.Watchdog()
         async with operating(
             chosen, api=api, clock=clock, health=health, watch=watch, watchdog=watchdog
         ) as leading:
@@ -294,7 +293,7 @@ async def operating(
     clock: comparedclock.ComparedClock,
     health: services.Health,
     watch: leadership.Watch,
-    watchdog: terms.Watchdog | None = None,
+    watchdog: elector.Watchdog | None = None,
     on_run: Callable[[run.RunEvent], None] = lambda _event: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Build an operator and yield its task, which leads whenever it can until it is cancelled.

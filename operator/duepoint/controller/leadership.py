@@ -40,7 +40,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, ledger, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.election.term import Term
+from duepoint.election.elector import Term
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, installation, port

@@ -1,6 +1,6 @@
 """Leader election with a Lease: at most one leader at a time, which runs a term of work.
 
-The rules of the protocol follow. Times are those of ``term``; all are measured on this
+The rules of the protocol follow. All times are measured on this
 process's own monotonic clock, never by comparing a time that another machine wrote.
 
 - *Trust window.* A leader trusts itself until the deadline (10 s) after the **start** of its
@@ -34,28 +34,128 @@ the fencing token of every maintenance script, which refuses an older one.
 A leader that is killed leaves its name on the Lease. A container that restarts in the same Pod need
 not wait for that Lease to expire: the name is in a file that its process keeps locked (``kept``),
 and the kernel releases the lock only when the process has ended.
+
+The work asks ``Term.is_held`` before it writes. A ``Term`` answers by the clock, not by what the
+loop has noticed, and in any thread. A leader whose loop is blocked cannot end its term, while
+threads of the same process go on working in its name. So a ``Watchdog`` has a deadline: the loop
+extends it at each renewal and cancels it when the term is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NewType, TypeVar
 
 import structlog
 
 from duepoint import clock as clocks
 from duepoint import errors, faults, services
-from duepoint.election import term as terms
 from duepoint.faults import FaultPoint
 from duepoint.kube import leases
 
 _log = structlog.get_logger(__name__)
+
+Epoch = NewType("Epoch", int)
+"""Number of a term; above that of every earlier one."""
+
+
+# Lease, deadline and retry are those of kube-controller-manager. Deadline and stop together are
+# less than the lease, or terms would overlap.
+#: How long a candidate watches an unchanged foreign Lease before it takes it.
+LEASE_SECONDS = 15.0
+#: How long a leader trusts in its last renewal.
+DEADLINE_SECONDS = 10.0
+#: The wait between renewals; jitter adds up to a fifth.
+RETRY_SECONDS = 2.0
+#: The longest wait between a candidate's reads, so that a handover takes less than 2 s.
+LOOK_SECONDS = 1.5
+#: The timeout of one call to the API server.
+CALL_SECONDS = 5.0
+#: How long the work of a term may take to stop.
+STOP_SECONDS = 4.0
+#: How long releasing the Lease may take.
+RELEASE_SECONDS = 1.5
+
+
+class Term:
+    """One term of leadership; the work asks ``is_held`` before it writes.
+
+    Attributes:
+        epoch: the fencing token of every maintenance script.
+        inherited: annotations of the Lease as it was taken over, such as the layout of the queue.
+    """
+
+    def __init__(
+        self, epoch: Epoch, inherited: Mapping[str, str], monotonic: Callable[[], float]
+    ) -> None:
+        self.epoch = epoch
+        self.inherited = inherited
+        self.notes: dict[str, str] = {}
+        self._monotonic = monotonic
+        self._trusted_until = -1.0
+        self._over = False
+
+    def is_held(self) -> bool:
+        """Whether this process may act as the leader at this instant. Thread-safe."""
+        return not self._over and self.seconds_left() > 0
+
+    def seconds_left(self) -> float:
+        """Return how long it may still act if no further renewal succeeds; negative afterwards."""
+        return self._trusted_until - self._monotonic()
+
+    def annotate(self, notes: Mapping[str, str]) -> None:
+        """Write these annotations to the Lease, from the next renewal on."""
+        self.notes |= notes
+
+    def trust_until(self, monotonic: float) -> None:
+        """Extend the term after a renewal. For the elector."""
+        self._trusted_until = monotonic
+
+    def end(self) -> None:
+        """End the term for good. For the elector."""
+        self._over = True
+
+
+# -- when the loop is stuck ------------------------------------------------------------------------
+
+#: EX_SOFTWARE of sysexits.h: the supervisor starts us again.
+EXIT_CODE = 70
+
+
+def exit_process(why: str) -> None:
+    """Log the reason and exit at once, without unwinding what may be stuck."""
+    _log.critical("leaving the process", reason=why)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_CODE)
+
+
+class Watchdog:
+    """Dumps all threads and ends the process when a deadline passes; one for each process.
+
+    The exit code is 1, as for a bug.
+    """
+
+    @staticmethod
+    def guard(seconds: float) -> None:
+        """Set the deadline, in seconds from now."""
+        faulthandler.dump_traceback_later(max(seconds, 0.001), exit=True)
+
+    @staticmethod
+    def rest() -> None:
+        """Cancel the deadline."""
+        faulthandler.cancel_dump_traceback_later()
+
+
+# -- the elector ---------------------------------------------------------------------------------
 
 #: The epoch of the newest term.
 EPOCH_ANNOTATION = "duepoint.dev/epoch"
@@ -70,7 +170,7 @@ _MOST_PAUSE_SECONDS = 30.0
 ResultT = TypeVar("ResultT")
 
 
-Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
+Work = Callable[[Term], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
@@ -78,7 +178,7 @@ class _Holding:
     """Our hold on the Lease: its last known state, and the term that it carries."""
 
     lease: leases.Lease
-    term: terms.Term
+    term: Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +210,9 @@ class Elector:
         identity: str,
         *,
         known_epoch: Callable[[], Awaitable[int]],
-        leave: Callable[[str], None] = terms.exit_process,
-        watchdog: terms.Watchdog | None = None,
-        on_change: Callable[[bool, terms.Epoch], None] | None = None,
+        leave: Callable[[str], None] = exit_process,
+        watchdog: Watchdog | None = None,
+        on_change: Callable[[bool, Epoch], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.identity = identity
@@ -159,26 +259,26 @@ class Elector:
         return holding
 
     def _poll_pause(self) -> float:
-        return terms.LOOK_SECONDS * self._random.uniform(0.75, 1.0)
+        return LOOK_SECONDS * self._random.uniform(0.75, 1.0)
 
     async def _attempt(self) -> _Holding | None:
         """Read the Lease once, and try to take it if it is free."""
         started = self._clock.monotonic()
-        look = await self._call(self._port.get, terms.CALL_SECONDS)
+        look = await self._call(self._port.get, CALL_SECONDS)
         if look is None:
             return None
         current = look.value
         self._newest_epoch = max(self._newest_epoch, _epoch_of(current))
         if not self._is_free(current, started):
             return None
-        in_redis = await self._call(self._known_epoch, terms.CALL_SECONDS)
+        in_redis = await self._call(self._known_epoch, CALL_SECONDS)
         in_lease = _epoch_of(current) or self._clock.now_us() // 1000
         newest = max(in_lease, in_redis.value if in_redis else 0, self._newest_epoch)
-        epoch = terms.Epoch(newest + 1)
+        epoch = Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
-        holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))
-        taken = await self._write(holding, wanted, terms.CALL_SECONDS)
+        holding = _Holding(wanted, Term(epoch, inherited, self._clock.monotonic))
+        taken = await self._write(holding, wanted, CALL_SECONDS)
         return holding if taken else None
 
     def _is_free(self, current: leases.Lease | None, started: float) -> bool:
@@ -193,16 +293,16 @@ class Elector:
             return True
         if current is not None and current.holder:
             self._was_held = True
-        return not self._was_held or started - self._since >= terms.LEASE_SECONDS
+        return not self._was_held or started - self._since >= LEASE_SECONDS
 
     def _claim(
-        self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
+        self, current: leases.Lease | None, epoch: Epoch, inherited: Mapping[str, str]
     ) -> leases.Lease:
         kept = {key: text for key, text in inherited.items() if key != RELEASED_ANNOTATION}
         now_us = self._clock.now_us()
         return leases.Lease(
             holder=self.identity,
-            duration_seconds=max(1, round(terms.LEASE_SECONDS)),
+            duration_seconds=max(1, round(LEASE_SECONDS)),
             transitions=min(current.transitions + 1, leases.INT32_MAX) if current else 0,
             acquired_us=now_us,
             renewed_us=now_us,
@@ -236,7 +336,7 @@ class Elector:
         """Renew until the Lease is lost (True) or the work ends, which is noticed at once."""
         term = holding.term
         while True:
-            pause = terms.RETRY_SECONDS * self._random.uniform(1.0, 1.2)
+            pause = RETRY_SECONDS * self._random.uniform(1.0, 1.2)
             if await self._ends_within(work, min(pause, term.seconds_left())):
                 return False
             if not term.is_held() or not await self._renew(holding):
@@ -280,15 +380,15 @@ class Elector:
         if answer.value is None:
             return False
         holding.lease = answer.value
-        holding.term.trust_until(began + terms.DEADLINE_SECONDS)
+        holding.term.trust_until(began + DEADLINE_SECONDS)
         if self._watchdog is not None:
-            ends_at = began + terms.DEADLINE_SECONDS + terms.STOP_SECONDS
+            ends_at = began + DEADLINE_SECONDS + STOP_SECONDS
             self._watchdog.guard(ends_at - self._clock.monotonic())
         return True
 
     async def _stop(self, work: asyncio.Task[None]) -> None:
         work.cancel()
-        if not await self._ends_within(work, terms.STOP_SECONDS):
+        if not await self._ends_within(work, STOP_SECONDS):
             self._leave("the work of a term that is over does not stop")
             raise errors.Bug("a process that should have ended goes on")
         if self._watchdog is not None:
@@ -300,7 +400,7 @@ class Elector:
         """Release the Lease, so that no standby has to wait until it expires; best effort."""
         mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
         lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
-        await self._call(lambda: self._port.update(lease), terms.RELEASE_SECONDS)
+        await self._call(lambda: self._port.update(lease), RELEASE_SECONDS)
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -308,7 +408,7 @@ class Elector:
         self, ask: Callable[[], Awaitable[ResultT]], seconds: float
     ) -> _Answer[ResultT] | None:
         """Return the answer of a call; None if it raised or did not end in time."""
-        limit = min(terms.CALL_SECONDS, seconds)
+        limit = min(CALL_SECONDS, seconds)
         try:
             async with asyncio.timeout(limit):
                 return _Answer(await ask())
@@ -331,7 +431,7 @@ class Elector:
         return task.done()
 
     def _pauses(self) -> Iterator[float]:
-        return services.backoff(first_seconds=terms.RETRY_SECONDS, most_seconds=_MOST_PAUSE_SECONDS)
+        return services.backoff(first_seconds=RETRY_SECONDS, most_seconds=_MOST_PAUSE_SECONDS)
 
 
 def _epoch_of(lease: leases.Lease | None) -> int:

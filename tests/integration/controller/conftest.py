@@ -25,7 +25,7 @@ from duepoint.controller.leadership import Leadership
 from duepoint.controller.watching import kopfthread
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.election.term import Epoch, Term
+from duepoint.election.elector import Epoch, Term
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, schedules
 from duepoint.kube import errors as kube_errors

@@ -8,7 +8,6 @@ import random
 import pytest
 
 from duepoint.election import elector
-from duepoint.election import term as terms
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
 from tests.unit.election.test_elector import none_known
@@ -26,7 +25,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.server = LeaseServer()
-        self.terms: list[terms.Term] = []
+        self.terms: list[elector.Term] = []
         self.working: set[int] = set()
         self.wrong: list[str] = []
         self.faults_until = 0.0
@@ -57,7 +56,7 @@ class World:
             return Fault.NONE
         return self.random.choice(self.repertoire)
 
-    async def work(self, number: int, term: terms.Term) -> None:
+    async def work(self, number: int, term: elector.Term) -> None:
         self.check(number, term)
         self.terms.append(term)
         self.working.add(number)
@@ -69,7 +68,7 @@ class World:
         finally:
             self.working.remove(number)
 
-    def check(self, number: int, term: terms.Term) -> None:
+    def check(self, number: int, term: elector.Term) -> None:
         """Work that raises is met by the elector, so what is wrong is written down instead."""
         if self.working:
             self.wrong.append(f"{self.working} still work when {number} begins")

@@ -12,7 +12,6 @@ import pytest
 
 from duepoint import errors
 from duepoint.election import elector
-from duepoint.election import term as terms
 from duepoint.kube import leases
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
@@ -32,7 +31,7 @@ class Replica:
     known_epoch: Callable[[], object] = none_known
     stop_seconds: float = 0.0
     identity: str = ""
-    terms: list[terms.Term] = field(default_factory=list)
+    terms: list[elector.Term] = field(default_factory=list)
     changes: list[tuple[bool, int]] = field(default_factory=list)
     leading: asyncio.Event = field(default_factory=asyncio.Event)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,7 +49,7 @@ class Replica:
         )
         self.task = asyncio.create_task(self.elector.run(self.work))
 
-    async def work(self, term: terms.Term) -> None:
+    async def work(self, term: elector.Term) -> None:
         self.terms.append(term)
         self.idle.clear()
         self.leading.set()
@@ -67,7 +66,7 @@ class Replica:
             await self.task
 
     @property
-    def term(self) -> terms.Term:
+    def term(self) -> elector.Term:
         return self.terms[-1]
 
 
@@ -150,8 +149,8 @@ def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_
             connection.plan = lambda _verb: fault
             renewed_before = server.lease.renewed_us / 1e6
             await leader.idle.wait()
-            assert now() <= renewed_before + terms.DEADLINE_SECONDS + 0.001
-            assert now() >= renewed_before + terms.DEADLINE_SECONDS - 0.1
+            assert now() <= renewed_before + elector.DEADLINE_SECONDS + 0.001
+            assert now() >= renewed_before + elector.DEADLINE_SECONDS - 0.1
             assert not leader.term.is_held()
 
     virtualtime.run(main())
@@ -159,7 +158,7 @@ def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_
 
 def test_is_held_turns_false_by_itself_even_when_the_loop_does_nothing():
     time = 100.0
-    term = terms.Term(terms.Epoch(1), {}, lambda: time)
+    term = elector.Term(elector.Epoch(1), {}, lambda: time)
     term.trust_until(110.0)
     assert term.is_held()
     time = 110.0
@@ -286,7 +285,7 @@ def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
             await replica.task
         renewed = server.lease.renewed_us / 1e6  # a call may have been under way
         assert replica.left
-        assert now() < renewed + terms.LEASE_SECONDS
+        assert now() < renewed + elector.LEASE_SECONDS
 
     virtualtime.run(main())
 
@@ -296,7 +295,7 @@ def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(e
     async def main():
         server, starts = LeaseServer(), []
 
-        async def work(term: terms.Term) -> None:
+        async def work(term: elector.Term) -> None:
             starts.append(now())
             if ending == "raises":
                 raise OSError("Redis is away")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.election import term as terms
+from duepoint.election import elector
 from duepoint.faults import FaultPoint
 from tests.support import faultplan
 from tests.unit.election import virtualtime
@@ -31,8 +31,8 @@ def test_a_candidate_that_dies_around_its_write_is_followed_by_a_later_term(poin
                 await heir.leading.wait()
                 waited = asyncio.get_running_loop().time() - began
                 was_written = point is FaultPoint.AFTER_LEASE_WRITE
-                assert (waited >= terms.LEASE_SECONDS) is was_written
-                assert waited <= terms.LEASE_SECONDS + 2 * terms.LOOK_SECONDS
+                assert (waited >= elector.LEASE_SECONDS) is was_written
+                assert waited <= elector.LEASE_SECONDS + 2 * elector.LOOK_SECONDS
                 assert (heir.term.epoch == FIRST + 1) is was_written
             plan.end()
             await dead.__aexit__(None, None, None)

@@ -8,12 +8,11 @@ import sys
 
 from duepoint.clock import SystemClock
 from duepoint.election import elector
-from duepoint.election import term as terms
 from tests.unit.election.leaseserver import Connection, LeaseServer
 from tests.unit.election.test_elector import none_known
 
 
-class Recorder(terms.Watchdog):
+class Recorder(elector.Watchdog):
     """Takes the place of the end of the process."""
 
     def __init__(self) -> None:
@@ -30,10 +29,10 @@ class Recorder(terms.Watchdog):
 
 
 async def test_each_renewal_moves_the_deadline_on_and_the_end_of_the_term_lifts_it(monkeypatch):
-    monkeypatch.setattr(terms, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(elector, "RETRY_SECONDS", 0.01)
     dog = Recorder()
 
-    async def work(_term: terms.Term) -> None:
+    async def work(_term: elector.Term) -> None:
         await asyncio.Event().wait()
 
     one = elector.Elector(
@@ -44,14 +43,16 @@ async def test_each_renewal_moves_the_deadline_on_and_the_end_of_the_term_lifts_
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     *renewed, last = dog.told[: dog.told.index(0.0) + 1]
-    assert all(0 < seconds <= terms.DEADLINE_SECONDS + terms.STOP_SECONDS for seconds in renewed)
+    assert all(
+        0 < seconds <= elector.DEADLINE_SECONDS + elector.STOP_SECONDS for seconds in renewed
+    )
     assert last == 0.0
 
 
 def test_a_process_whose_loop_is_stuck_ends_and_says_where():
     text = (
-        "import time; from duepoint.election import term\n"
-        "dog = term.Watchdog(); dog.guard(60); dog.rest(); dog.guard(0.2); time.sleep(90)"
+        "import time; from duepoint.election import elector\n"
+        "dog = elector.Watchdog(); dog.guard(60); dog.rest(); dog.guard(0.2); time.sleep(90)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
