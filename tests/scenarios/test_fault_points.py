@@ -14,7 +14,7 @@ import collections
 import pytest
 
 from duepoint import errors
-from duepoint.controller.maintenance.sweeper import Sweeps
+from duepoint.controller.maintenance.indexwatch import Sweeps
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, port, times

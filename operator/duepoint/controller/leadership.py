@@ -19,12 +19,11 @@ from typing import Any
 from duepoint import faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobsync import JobSync
-from duepoint.controller.maintenance import indexwatch, partitioner, sweeper
+from duepoint.controller.maintenance import indexwatch, partitioner
 from duepoint.controller.maintenance import installation as installations
-from duepoint.controller.maintenance.indexwatch import IndexWatch
+from duepoint.controller.maintenance.indexwatch import IndexWatch, Sweeps
 from duepoint.controller.maintenance.installation import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
-from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
@@ -64,7 +63,7 @@ PARTS = (
     "jobs",
     "outcomes",
     "partition",
-    sweeper.PART,
+    indexwatch.SWEEP_PART,
     scheduleruns.PART,
     schedulesets.PART,
 )
