@@ -71,7 +71,9 @@ class World:
         return jobbuilder.job_for(a_template(), await self.facts(**changes))
 
     async def found(self) -> tuple[jobs.Job, ...]:
-        return await jobs.of_schedule(self.api, self.namespace, OWNER, self.owner_uid)
+        owner = jobs.JobOwner(self.namespace, OWNER, self.owner_uid)
+        listed = await port.listed(self.api, jobs.collection(self.namespace), jobs.Job, {})
+        return tuple(job for job in listed if jobs.is_run_of(job, owner))
 
     async def create(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         return msgspec.json.decode(await self.api.request("POST", path, document))

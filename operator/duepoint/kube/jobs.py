@@ -20,7 +20,7 @@ import msgspec
 from duepoint import faults
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors, port, schedules, times
-from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
+from duepoint.kube.jobbuilder import SCHEDULED_TIME
 from duepoint.runs import run
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -131,16 +131,6 @@ def is_run_of(job: Job, owner: JobOwner) -> bool:
 async def find(api: port.Api, namespace: str, name: str) -> Job | None:
     """Return the Job of that name, or None."""
     return await port.find(api, collection(namespace), Job, name)
-
-
-async def of_schedule(
-    api: port.Api, namespace: str, schedule_name: str, schedule_uid: str
-) -> tuple[Job, ...]:
-    """Return all existing Jobs of this Schedule, in no particular order."""
-    query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
-    found = await port.listed(api, collection(namespace), Job, query)
-    owner = JobOwner(namespace, schedule_name, schedule_uid)
-    return tuple(job for job in found if is_run_of(job, owner))
 
 
 def finished(job: Job) -> JobResult | None:

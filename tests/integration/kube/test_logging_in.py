@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from duepoint.kube import api, credentials, errors, jobs, leases
+from duepoint.kube import api, credentials, errors, jobs, leases, port
 from duepoint.services import Health
 from tests.support.controlplane import ControlPlane
 
@@ -90,7 +90,7 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
     path = control_plane.service_account_kubeconfig(kube_namespace, "nobody", tmp_path)
     async with api.ApiSession(credentials.of_kubeconfig(path), component="test") as session:
         with pytest.raises(errors.Forbidden) as refused:
-            await jobs.of_schedule(session, kube_namespace, "a", "b")
+            await port.listed(session, jobs.collection(kube_namespace), jobs.Job, {})
         assert refused.value.is_about_rights
         with pytest.raises(errors.Forbidden):
             await leases.KubeLease(session, kube_namespace, "l", Health()).get()

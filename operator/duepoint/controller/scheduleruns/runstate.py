@@ -8,7 +8,7 @@ ended; ``runstatus`` counts the slots.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from duepoint import errors
@@ -162,47 +162,27 @@ def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
     return opened
 
 
-def recover(
-    run: ScheduleRunState,
-    held: Collection[int],
-    found: Mapping[str, jobs.Job],
-    followed: Collection[str],
-) -> list[int]:
-    """Locate each open slot again; return those that are nowhere, to be enqueued again.
-
-    Args:
-        held: the slots in the queue, read before the outcomes.
-        found: Jobs of the Schedule by name, read after the outcomes.
-        followed: Jobs of its active runs; if one is gone, the sync of Jobs ends its run.
-    """
-    lost = []
-    for slot_us, slot in list(run.course.open.items()):
-        if (job := found.get(run.job_name(slot_us))) is not None:
-            _apply_job(run, slot_us, job)
-        elif slot_us in held or slot.job_name in followed:
-            continue
-        elif not slot.job_name:
-            lost.append(slot_us)
-        else:
-            ended = RunEvent(
-                uid=run.course.schedule_uid,
-                namespace=run.seen.namespace,
-                name=run.schedule_key[1],
-                generation=0,
-                slot_us=slot_us,
-                trigger="",
-                state=RunState.FAILED,
-                reason=Reason.DELETED,
-                at_us=0,
-                message=jobstate.LOST,
-                run_uid=run.seen.uid,
-            )
-            runstatus.applied(run.course, ended)
-    return lost
-
-
-def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
-    """Apply an existing Job: its run has started, and may have ended."""
-    start = jobstate.start_of(job, run.owner(), slot_us)
-    end = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job))
-    runstatus.applied(run.course, start if end is None else end)
+def recover(run: ScheduleRunState, slot_us: int, job: jobs.Job | None) -> bool:
+    """Apply the Job of an open slot that is not in the queue; return whether the slot was lost."""
+    slot = run.course.open.get(slot_us)
+    if slot is None or (job is None and not slot.job_name):
+        return slot is not None
+    if job is not None:
+        start = jobstate.start_of(job, run.owner(), slot_us)
+        ended = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job)) or start
+    else:
+        ended = RunEvent(
+            uid=run.course.schedule_uid,
+            namespace=run.seen.namespace,
+            name=run.schedule_key[1],
+            generation=0,
+            slot_us=slot_us,
+            trigger="",
+            state=RunState.FAILED,
+            reason=Reason.DELETED,
+            at_us=0,
+            message=jobstate.LOST,
+            run_uid=run.seen.uid,
+        )
+    runstatus.applied(run.course, ended)
+    return False

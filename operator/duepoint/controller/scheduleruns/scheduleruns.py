@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
 
 import msgspec
 
@@ -294,12 +293,20 @@ class ScheduleRuns:
             if run_uid == run.seen.uid
         }
         await self._outcomes.catch_up()
-        found: Collection[jobs.Job] = ()
-        if known.rule.whole_seconds:
-            found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
         state = self._term.services.states.get(known.uid)
-        followed = () if state is None else [job for _, job in state.running_jobs()]
-        return runstate.recover(run, held, {job.metadata.name: job for job in found}, followed)
+        # If such a Job is gone, the sync of Jobs ends its run.
+        followed = set() if state is None else {job for _, job in state.running_jobs()}
+        lost = []
+        for slot_us, slot in list(run.course.open.items()):
+            if slot_us in held or slot.job_name in followed:
+                continue
+            job = None
+            if known.rule.whole_seconds:
+                job = await jobs.find(self._term.api, known.namespace, run.job_name(slot_us))
+            is_its_own = job is not None and jobs.is_run_of(job, run.owner())
+            if runstate.recover(run, slot_us, job if is_its_own else None):
+                lost.append(slot_us)
+        return lost
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """Delete a ScheduleRun that has ended once its time to live is over."""
