@@ -356,16 +356,12 @@ class Elector:
         current = await self._call(self._port.get, term.seconds_left())
         if current is None:
             return True
-        if (found := current.value) is None:  # deleted; we may create it while our trust lasts
-            again = replace(wanted, version="", metadata={})
-        elif found.holder != self.identity:
+        found = current.value or replace(lease, version="", metadata={})
+        if found.holder != self.identity:
             return False
-        else:  # a write of ours that seemed to fail has arrived, or someone edited the Lease
-            kept = {**found.annotations, **wanted.annotations}
-            again = replace(
-                wanted, version=found.version, metadata=found.metadata, annotations=kept
-            )
-        await self._write(holding, again, term.seconds_left())
+        # It was deleted or edited, or a write of ours that seemed to fail has arrived: the next
+        # renewal continues from there. We may create it while our trust lasts.
+        holding.lease = replace(found, annotations={**found.annotations, **notes})
         return True
 
     async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:

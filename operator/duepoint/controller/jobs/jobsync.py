@@ -157,10 +157,9 @@ class JobSync:
             async for change in changes:
                 with _reported(change.item):
                     if change.type is port.ChangeType.DELETED:
-                        self._remove(change.item)
+                        await self._remove(change.item)
                     else:
-                        pod_end = await self._pod_end(change.item)
-                        self._observe(change.item, pod_end=pod_end)
+                        await self._observe(change.item)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -171,7 +170,7 @@ class JobSync:
             for job in page.items:
                 uids.add(job.metadata.uid)
                 with _reported(job):
-                    self._observe(job, pod_end=await self._pod_end(job))
+                    await self._observe(job)
         for known in list(self._jobs.values()):
             if known.uid not in uids and namespace in (None, known.namespace):
                 self._leave(known)
@@ -182,31 +181,7 @@ class JobSync:
 
     # -- one Job ---------------------------------------------------------------------------------
 
-    async def _pod_end(self, job: jobs.Job) -> str:
-        """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
-
-        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends.
-        """
-        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
-        cause = jobs.finished(job) or jobs.failing(job)
-        if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
-            return ""
-        state, known = self._states.get(owner.uid), self._jobs.get(job.metadata.uid)
-        if state is None or not state.is_running(jobstate.start_of(job, owner, slot_us)):
-            return ""
-        found = known.pod_end if known is not None else ""
-        if not found:
-            with contextlib.suppress(TimeoutError, kube_errors.ApiError):
-                async with asyncio.timeout(_READ_SECONDS):
-                    of = job.metadata
-                    found = await pods.of_job(
-                        self._term.api, of.namespace, of.name, of.resource_version
-                    )
-        if known is not None:
-            known.pod_end = found
-        return found
-
-    def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
+    async def _observe(self, job: jobs.Job) -> None:
         """Handle an existing Job.
 
         A Job is a run only if a Schedule controls it, by namespace, name and uid, and it names its
@@ -224,11 +199,28 @@ class JobSync:
             if known is None:
                 known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
                 self._jobs[uid] = self._of.setdefault(owner, {})[uid] = known
-            self._update(job, known, slot_us, pod_end)
+            if known.succeeded is None and not known.pod_end:
+                known.pod_end = await self._pod_end(job, owner, slot_us)
+            self._update(job, known, slot_us)
 
-    def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
+    async def _pod_end(self, job: jobs.Job, owner: jobs.JobOwner, slot_us: int) -> str:
+        """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
+
+        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends.
+        """
+        cause, state = jobs.finished(job) or jobs.failing(job), self._states.get(owner.uid)
+        if cause is None or cause.reason != _OF_PODS or state is None:
+            return ""
+        if state.is_running(jobstate.start_of(job, owner, slot_us)):
+            with contextlib.suppress(TimeoutError, kube_errors.ApiError):
+                async with asyncio.timeout(_READ_SECONDS):
+                    name, version = job.metadata.name, job.metadata.resource_version
+                    return await pods.of_job(self._term.api, owner.namespace, name, version)
+        return ""
+
+    def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int) -> None:
         """Update the cached state of a Job, and report what has changed."""
-        owner, was_active = known.owner, known.succeeded is None
+        owner, was_active, pod_end = known.owner, known.succeeded is None, known.pod_end
         is_leaving = job.metadata.deletion_timestamp is not None
         known.slot_us, known.trigger = slot_us, jobstate.trigger(job)
         known.created_us = jobstate.created_us(job)
@@ -246,10 +238,10 @@ class JobSync:
         if is_leaving:
             self.job_ended(owner.uid, known.name)
 
-    def _remove(self, job: jobs.Job) -> None:
+    async def _remove(self, job: jobs.Job) -> None:
         """Handle a Job that is gone; its last state may show an end that is new."""
         uid = job.metadata.uid
-        self._observe(job)
+        await self._observe(job)
         if (known := self._jobs.get(uid)) is not None:
             now_us = self._term.clock.now_us()
             self.late.record_gone(known.owner.uid, known.name, uid, now_us)
@@ -315,7 +307,7 @@ class JobSync:
         if job is not None and jobs.is_run_of(job, state.owner):
             if (known := self._jobs.get(job.metadata.uid)) is not None:
                 known.succeeded = None  # its end is reported again
-            self._observe(job)
+            await self._observe(job)
             return
         await self._term.services.outcomes.catch_up()
         slot_us, wanted_by = run
