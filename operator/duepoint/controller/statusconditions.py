@@ -55,6 +55,11 @@ class Report:
 
 _ARMED = (Reason.ARMED, "the next slot is in the queue")
 
+#: After this many refused slots in a row, none is tried any more.
+REFUSALS = 3
+#: The beginning of the message about that, by which a later leader recognises it.
+REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
+
 
 def stored(
     spec: ScheduleSpec, made: plan.ArmingPlan, *, is_new: bool = True, pending: str = ""

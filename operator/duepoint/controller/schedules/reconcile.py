@@ -37,7 +37,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points, slots, spec
-from duepoint.schedules.conditions import Reason
+from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.definition import Definition, State
 
 #: Concurrent workers share round trips: 32 fill an empty queue in half the CPU time of 8.
@@ -69,7 +69,7 @@ class Reconciler:
         self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        #: By uid: the generations that a worker has refused in this term.
+        #: By uid: the generations that the API server or a worker has refused in this term.
         self._refused: dict[str, Report] = {}
 
     async def run(self) -> None:
@@ -142,9 +142,9 @@ class Reconciler:
             self._refused.pop(seen.uid, None)
             others.reporter.adopt(seen)  # the reporter may have forgotten it meanwhile
 
-        # Do not retry a generation that was refused.
+        # Do not retry a generation that this leader or a former one has refused.
         status = self._status(seen)
-        if (refusal := self._refusal(seen)) is not None:
+        if (refusal := self._refusal(seen, status)) is not None:
             return await self._refuse(task, refusal)
         try:
             wanted = self._parsed(seen)
@@ -271,7 +271,7 @@ class Reconciler:
             target = wanted.action.target
             is_job = isinstance(target, actions.JobAction)
             needs_answer = not is_accepted and (is_job or target.needs_secrets)
-            if needs_answer or actions.own_stream(target) or self._refusal(seen):
+            if needs_answer or actions.own_stream(target) or self._refusal(seen, status):
                 continue
             made = self._decide(wanted, None, status, Task(seen=seen, since_us=now_us))
             if made is not None and made.arming is not None:
@@ -335,16 +335,21 @@ class Reconciler:
             open_slots=published.open_slots(settled),
         )
 
-    def _refusal(self, seen: Observed) -> Report | None:
-        """Return why a worker has refused this generation in this term.
+    def _refusal(self, seen: Observed, status: Status) -> Report | None:
+        """Return why this generation was refused, in this term or, by the API server, before it.
 
-        A refusal from a former term does not count: the installation's settings may allow the spec
-        by now.
+        A worker's refusal from a former term does not count: the installation's settings may allow
+        the spec by now.
         """
         if (known := self._refused.get(seen.uid)) is not None:
             if known.generation >= seen.generation:
                 return replace(known, generation=seen.generation)
             del self._refused[seen.uid]
+        message = status.condition(ConditionType.STALLED).message
+        if status.observed_generation == seen.generation and message.startswith(
+            statusconditions.REFUSED
+        ):
+            return statusconditions.stalled(seen.generation, Reason.INVALID_JOB_TEMPLATE, message)
         return None
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:

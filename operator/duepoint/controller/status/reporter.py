@@ -134,12 +134,14 @@ class Reporter:
         check = schedule.check if schedule.report.awaits_check else None
         is_of_this = check is not None and check.generation >= schedule.generation
         if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
-            # Only an edit can mend it: remove the Schedule from the queue until then.
-            reason = Reason.INVALID_SPEC
-            refusal = statusconditions.stalled(schedule.generation, reason, check.message)
-            self._term.services.reconciler.refuse(
-                schedule.namespace, schedule.name, schedule.uid, refusal
-            )
+            self._refuse(schedule, Reason.INVALID_SPEC, check.message)  # only an edit can mend it
+
+    def _refuse(self, schedule: ScheduleState, reason: Reason, message: str) -> None:
+        """Remove a Schedule from the queue until the next edit."""
+        refusal = statusconditions.stalled(schedule.generation, reason, message)
+        self._term.services.reconciler.refuse(
+            schedule.namespace, schedule.name, schedule.uid, refusal
+        )
 
     def stored(self, uid: str, definition: Definition) -> None:
         """Take over the definition that the queue has now; nothing else has changed."""
@@ -205,6 +207,13 @@ class Reporter:
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # the metric of a delivery's end is counted by its worker
             _count_results(event.namespace, before, after)
+        if event.is_regular and event.generation == schedule.generation:
+            is_refused = event.reason == Reason.INVALID_JOB_TEMPLATE
+            is_refused = is_refused and after.counts.missed > before.counts.missed
+            schedule.refusals = schedule.refusals + 1 if is_refused else 0
+            if schedule.refusals == statusconditions.REFUSALS:
+                message = statusconditions.REFUSED + event.message
+                self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
         if event.state is not RunState.RUNNING:
             self._changed_by_run(schedule)
             return

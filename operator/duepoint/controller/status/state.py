@@ -67,6 +67,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         began: the slots that had ended when this process began.
         open: slots that had not ended when the queue was last read, although later ones may have.
         check: the newest check of a worker.
+        refusals: how many slots in a row the API server has refused for their Job template.
         managed_by: our installation, as the status names it.
         is_overwritten: whether another client has written another status.
         shows_failing: whether the published status has a Failing condition.
@@ -94,6 +95,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     began: Watermark = Watermark()
     open: OpenSlots = ()
     check: RunEvent | None = None
+    refusals: int = 0
     refused_pods: str = ""
     managed_by: str = ""
     is_overwritten: bool = False
@@ -258,6 +260,8 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     """Apply a report; return False if its generation is older than the known one."""
     if report.generation < state.generation:
         return False
+    if report.generation > state.generation:
+        state.refusals = 0
     state.report = report
     report = statusconditions.as_checked(report, state.check)
     state.generation = report.generation
