@@ -63,7 +63,6 @@ class Reconciler:
         has_own_streams: bool = True,
     ) -> None:
         self._term = term
-        self._mark = published.mark(term.installation)
         self._key = term.queue.signed_blobs.digest("", b"fingerprint %d" % has_own_streams)
         self._dry_runs = dry_runs
         self._has_own_streams = has_own_streams
@@ -298,7 +297,8 @@ class Reconciler:
         False if another installation wrote it: we write it again.
         """
         is_accepted = status.has_accepted(seen.generation)
-        return is_accepted and self._mark in seen.status and plan.is_published(status, made)
+        is_ours = status.managed_by == self._term.installation
+        return is_accepted and is_ours and plan.is_published(status, made)
 
     # -- steps -----------------------------------------------------------------------------------
 

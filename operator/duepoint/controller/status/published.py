@@ -208,8 +208,3 @@ def decompressed(status: bytes) -> Status:
 def may_show_running(status: bytes) -> bool:
     """Whether the JSON text of a status may list active runs; cheaper than decoding it."""
     return b'"activeCount"' in status or b'"Running"' in status
-
-
-def mark(managed_by: str) -> bytes:
-    """Return the JSON text in every status of an installation; empty if it has no name."""
-    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""

@@ -41,7 +41,8 @@ from duepoint.schedules.definition import Definition
 _STALENESS_SECONDS = 2.0
 _PARALLEL_WRITES = 8
 _MOST_RETRY_SECONDS = 60.0
-#: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
+#: A run's start waits almost the two seconds that its end may wait, so a short run costs one write;
+#: so do other changes that another one may follow at once.
 _START_SECONDS = 1.8
 #: When the status of a slot that waits without trouble is written.
 _WAITING_SECONDS = 10.0
@@ -58,7 +59,6 @@ class Reporter:
     def __init__(self, term: TermContext) -> None:
         self.states: dict[str, ScheduleState] = {}
         self._term = term
-        self._mark = published.mark(term.installation)
         #: The statuses to write, by the uid of their object; urgent ones and others take turns.
         self._writes: WorkQueue[str] = WorkQueue(
             term.clock,
@@ -98,7 +98,7 @@ class Reporter:
             self.states[seen.uid] = schedule
             if records := self._term.services.outcomes.found.pop(seen.uid, None):
                 state.adopt_records(schedule, records)
-                self._changed_soon(schedule)
+                self._changed(schedule, _START_SECONDS)
             may_resume = b'"suspendUntil"' in seen.spec
             due_us = state.first_look_us(schedule, now_us, may_resume=may_resume)
             if due_us is not None:
@@ -107,8 +107,9 @@ class Reporter:
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
         schedule.version = seen.version
-        if self._mark in seen.status or not published.read(seen.status).managed_by:
-            schedule.is_overwritten = published.read(seen.status) != schedule.last()
+        shown = published.read(seen.status)
+        if shown.managed_by in ("", self._term.installation):
+            schedule.is_overwritten = shown != schedule.last()
             if schedule.is_overwritten:
                 self._check_in(seen.uid, self._rest(schedule))
         else:
@@ -130,7 +131,7 @@ class Reporter:
         if is_new:
             self._record_all(changes.of_report(schedule.object, report))
         schedule.is_urgent = True
-        self._changed(schedule, 0.0)
+        self._changed(schedule)
         check = schedule.check if schedule.report.awaits_check else None
         is_of_this = check is not None and check.generation >= schedule.generation
         if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
@@ -215,9 +216,9 @@ class Reporter:
                 message = statusconditions.REFUSED + event.message
                 self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
         if event.state is not RunState.RUNNING:
-            self._changed_by_run(schedule)
+            self._changed(schedule)
             return
-        self._changed_soon(schedule)
+        self._changed(schedule, _START_SECONDS)
         if event.job_name:
             self._term.services.jobs.run_started(event)
 
@@ -226,7 +227,7 @@ class Reporter:
         folding.put_off(schedule, event)
         after = schedule.runs()
         if event.reason:
-            self._changed_soon(schedule)
+            self._changed(schedule, _START_SECONDS)
         else:  # mostly the slot ends sooner, and one write shows its end
             self._check_in(uid, _WAITING_SECONDS)
         if event.reason == Reason.FORBIDDEN:
@@ -259,7 +260,7 @@ class Reporter:
         schedule.refused_pods = message
         if job is not None:
             self._term.record(changes.of_refused_pods(schedule.object, job, message))
-        self._changed_soon(schedule)
+        self._changed(schedule, _START_SECONDS)
 
     # -- what the queue shows --------------------------------------------------------------------
 
@@ -360,18 +361,12 @@ class Reporter:
         """Check in ``seconds`` whether the status has changed by itself."""
         self._writes.put(uid, uid, after=seconds)
 
-    def _changed(self, schedule: ScheduleState, seconds: float) -> None:
-        """Queue a changed status, due in ``seconds``; an urgent one is due at once."""
+    def _changed(self, schedule: ScheduleState, least_seconds: float = 0.0) -> None:
+        """Queue a changed status, due after this and after a rest; an urgent one at once."""
         if schedule.changed_at is None:
             schedule.changed_at = self._term.clock.monotonic()
+        seconds = max(least_seconds, self._rest(schedule))
         self._check_in(schedule.uid, 0.0 if schedule.is_urgent else seconds)
-
-    def _changed_by_run(self, schedule: ScheduleState) -> None:
-        self._changed(schedule, self._rest(schedule))
-
-    def _changed_soon(self, schedule: ScheduleState) -> None:
-        """Queue a write, a little later, because another change may follow at once."""
-        self._changed(schedule, max(_START_SECONDS, self._rest(schedule)))
 
     def _rest(self, schedule: ScheduleState) -> float:
         """Return the seconds until a change of runs may be written: two after the last write."""

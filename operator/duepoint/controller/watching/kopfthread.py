@@ -26,7 +26,8 @@ import datetime as dt
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -34,11 +35,10 @@ import kopf
 import msgspec
 import uvloop
 
-from duepoint import services, telemetry
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.term import TermContext
-from duepoint.kube import port, schedules
+from duepoint.kube import errors, port, schedules
 from duepoint.kube.credentials import Credentials, Login
 
 #: The server ends each watch after this; our own timeout is a little longer.
@@ -92,29 +92,18 @@ _ACCEPT = f"{port.JSON_METADATA}, {port.JSON}"
 _LOGIN_SECONDS = 300
 
 
-def _utc_now() -> dt.datetime:
-    return dt.datetime.now(tz=dt.UTC)
-
-
 class Logins:
     """Our login for kopf: a session with our own TLS context.
 
     kopf would create its TLS context from file names, with the flags of the Python that it runs on
     (``tlsrules``), and files with a kubeconfig's certificate no longer exist. kopf closes sessions
-    that it has used up; ``close`` closes the others, with their connections.
+    that it has used up; ``close`` closes the current one, with its connections.
     """
 
-    def __init__(
-        self,
-        login: Callable[[], Awaitable[Login]],
-        listed: Listed,
-        utc_now: Callable[[], dt.datetime] = _utc_now,
-    ) -> None:
+    def __init__(self, login: Callable[[], Awaitable[Login]], listed: Listed) -> None:
         self._login = login
         self._listed = listed
-        self._utc_now = utc_now
         self._current: tuple[Login, kopf.AiohttpSession] | None = None
-        self._opened: list[aiohttp.ClientSession] = []
 
     async def current(self) -> kopf.AiohttpSession:
         """Return the session; the same object for the same login within one period.
@@ -123,28 +112,26 @@ class Logins:
         is not.
         """
         login = await self._login()
-        periods = int(self._utc_now().timestamp()) // _LOGIN_SECONDS + 2
+        periods = int(time.time()) // _LOGIN_SECONDS + 2
         expires = dt.datetime.fromtimestamp(periods * _LOGIN_SECONDS, tz=dt.UTC)
         if self._current is not None:
             before, current = self._current
             if (before, current.expiration) == (login, expires):
                 return current
         await self.close()
-        session = _session(login, self._listed)
-        self._opened.append(session)
         current = kopf.AiohttpSession(
             server=login.server,
             default_namespace=login.namespace,
             expiration=expires,
-            aiohttp_session=session,
+            aiohttp_session=_session(login, self._listed),
         )
         self._current = login, current
         return current
 
     async def close(self) -> None:
-        """Close all opened sessions; idempotent."""
-        while self._opened:
-            await self._opened.pop().close()
+        """Close the session; idempotent."""
+        if self._current is not None:
+            await self._current[1].aiohttp_session.close()
 
 
 def _session(login: Login, listed: Listed) -> aiohttp.ClientSession:
@@ -217,25 +204,12 @@ async def watch(term: TermContext, *, credentials: Credentials) -> None:
 
     Requests a comparison whenever kopf has listed.
     """
-    waits = _backoff()
-
-    def note_listed() -> None:
-        nonlocal waits
-        waits = _backoff()
-        term.health.well("watch")
-        term.services.resync.request()
-
-    while True:
-        trouble = await _live_once(term, credentials, note_listed)
-        if term.health.unwell("watch", trouble):
-            telemetry.logger.warning("watch ended; it is begun again", error=trouble)
-        await term.clock.sleep(next(waits))
+    live = functools.partial(_live_once, term, credentials)
+    await term.until_done("watch", live, "watch ended; it is begun again")
 
 
-async def _live_once(
-    term: TermContext, credentials: Credentials, note_listed: Callable[[], None]
-) -> str:
-    """Run kopf's operator once, until it ends; return why it ended."""
+async def _live_once(term: TermContext, credentials: Credentials) -> None:
+    """Run kopf's operator once, until it ends; raises Unavailable with the reason."""
     loop = asyncio.get_running_loop()
     life = KopfLife(loop, term.services.observers)
     ended: asyncio.Future[str] = loop.create_future()
@@ -244,6 +218,10 @@ async def _live_once(
         for plural in PLURALS
         for namespace in term.namespaces or (None,)
     }
+
+    def note_listed() -> None:
+        term.health.well("watch")
+        term.services.resync.request()
 
     def listed(path: str) -> None:
         unlisted.discard(path)
@@ -278,10 +256,9 @@ async def _live_once(
 
     threading.Thread(target=live, name="kopf", daemon=True).start()
     try:
-        return await asyncio.shield(ended)
+        raise errors.Unavailable(await asyncio.shield(ended))
     finally:
         life.stop.set()
-        life.is_over = True
         if not ended.done():
             await asyncio.wait({ended}, timeout=_STOP_SECONDS)
 
@@ -300,7 +277,6 @@ class KopfLife:
         observers: Mapping[str, Callable[[Observed], None]],
     ) -> None:
         self.stop = threading.Event()
-        self.is_over = False
         self._loop = loop
         self._observers = observers
 
@@ -314,7 +290,7 @@ class KopfLife:
             self._loop.call_soon_threadsafe(self._if_alive, function, *args)
 
     def _if_alive(self, function: Callable[..., object], *args: object) -> None:
-        if not self.is_over:
+        if not self.stop.is_set():
             function(*args)
 
 
@@ -374,7 +350,3 @@ async def _end_tasks(is_ending: asyncio.Event, ours: set[asyncio.Task[Any]]) -> 
 def _set_result(future: asyncio.Future[str], value: str) -> None:
     if not future.done():
         future.set_result(value)
-
-
-def _backoff() -> Iterator[float]:
-    return services.backoff(first_seconds=0.5, most_seconds=20.0)
