@@ -46,9 +46,6 @@ from duepoint.kube import events, installation, port
 from duepoint.kube import schedules as kube_schedules
 from duepoint.runs.run import RunEvent
 
-#: For all kinds together; a status write costs the API server about as much as a create.
-STATUS_WRITES_PER_SECOND = 50
-
 #: Runs a service until it is cancelled or fails.
 Run = Callable[[], Coroutine[Any, Any, None]]
 
@@ -105,8 +102,7 @@ class TermServices:
 
     Args:
         layout: how the index is divided into shards.
-        dry_runs, others: kept from term to term.
-        has_own_streams: whether the installation has streams in our Redis.
+        others: kept from term to term.
         records: the records in the ledger.
 
     Attributes:
@@ -120,27 +116,25 @@ class TermServices:
         term: TermContext,
         *,
         layout: messages.Layout,
-        dry_runs: DryRuns,
-        has_own_streams: bool,
         others: OtherInstalls,
         records: ledger.Records,
     ) -> None:
         term.services = self
         self.others = others
-        self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
+        self.dry_runs = DryRuns(term.api)
 
         # Schedules, and the outcomes of their runs.
-        runs = term.queue.ledger()
+        self.reconciler = Reconciler(term)
         self.reporter = Reporter(term)
         self.states = self.reporter.states
-        self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)
-        self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
-        self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
+        self.outcomes = Outcomes(term, found=records)
+        self.store = Store(term)
+        self.resync = Resync(term)
 
         # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
         self.runs = ScheduleRuns(term)
         self.jobs = JobSync(term)
-        self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
+        self.sets = ScheduleSets(term)
 
         # Maintenance of the index.
         self.sweeper = Sweeps(term)
@@ -201,7 +195,6 @@ class Leadership:
 
     def __post_init__(self) -> None:
         self._is_identified = False
-        self._dry_runs = DryRuns(self.api)
         own = f"{self.settings.namespace}/{lease_name(self.settings)}"
         self._others = OtherInstalls(own=own, clock=self.clock, health=self.health)
 
@@ -256,7 +249,7 @@ class Leadership:
             health=self.health,
             namespaces=self.settings.watch_namespaces,
             installation=self._others.own,
-            writes_per_second=STATUS_WRITES_PER_SECOND,
+            has_own_streams=self.has_own_streams,
             record=recorder.note,
             on_run=self.on_run,
             annotate=lease.annotate,
@@ -273,8 +266,6 @@ class Leadership:
         made = TermServices(
             term,
             layout=layout,
-            dry_runs=self._dry_runs,
-            has_own_streams=self.has_own_streams,
             others=self._others,
             records=records,
         )

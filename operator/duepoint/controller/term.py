@@ -45,7 +45,9 @@ class TermContext:
         health: receives the state of each part of the operator.
         namespaces: the watched namespaces; empty = the whole cluster.
         installation: our installation, as statuses and the index name it; empty = it has no name.
-        writes_per_second: the rate of status writes, for all kinds together.
+        has_own_streams: whether the installation has streams in our Redis.
+        writes_per_second: the rate of status writes, for all kinds together; a write costs the API
+            server about as much as a create.
         record: records an Event for users.
         on_run: called with every run event.
         annotate: puts annotations on the Lease, with its next renewal.
@@ -59,6 +61,7 @@ class TermContext:
     health: services.Health
     namespaces: tuple[str, ...] = ()
     installation: str = ""
+    has_own_streams: bool = True
     writes_per_second: float = 50
     record: Callable[[kube_events.Event], None] = lambda _event: None
     on_run: Callable[[RunEvent], None] = lambda _event: None

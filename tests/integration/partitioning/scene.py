@@ -18,7 +18,6 @@ import zlib
 from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
-from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedulesets import schedulesets
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
@@ -173,9 +172,7 @@ class Scene:
 
     def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
         term = a_term(SystemClock(), queue=queue, epoch=messages.Epoch(self.epoch))
-        term.services.sets = schedulesets.ScheduleSets(
-            term, dry_runs=dryruns.DryRuns(term.api), has_own_streams=True
-        )
+        term.services.sets = schedulesets.ScheduleSets(term)
         made = partitioner.Partitioner(term)
         made.notice_seconds = 0.1
         return made

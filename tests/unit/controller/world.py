@@ -14,7 +14,6 @@ from duepoint import errors, services
 from duepoint.controller import observed
 from duepoint.controller.leadership import TermServices
 from duepoint.controller.maintenance.installation import OtherInstalls
-from duepoint.controller.schedules import dryruns
 from duepoint.controller.status import outcomes
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
@@ -70,14 +69,13 @@ class World:
             health=self.health,
             namespaces=namespaces,
             installation=self.managed_by,
+            has_own_streams=self.has_own_streams,
             writes_per_second=self.writes_per_second,
             record=self.news.append,
         )
         self.services = TermServices(
             self.term,
             layout=layout,
-            dry_runs=dryruns.DryRuns(self.api),
-            has_own_streams=self.has_own_streams,
             others=self.others,
             records=await self.queue.ledger().records(),
         )

@@ -38,7 +38,7 @@ from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points, slots, spec
 from duepoint.schedules.conditions import ConditionType, Reason
-from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.definition import Definition
 
 #: Concurrent workers share round trips: 32 fill an empty queue in half the CPU time of 8.
 WORKERS = 32
@@ -55,17 +55,9 @@ _ENDS = (queue_errors.Fenced, queue_errors.LayoutChanged)
 class Reconciler:
     """The service; one for each term of a leader."""
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        dry_runs: dryruns.DryRuns,
-        has_own_streams: bool = True,
-    ) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._key = term.queue.signed_blobs.digest("", b"fingerprint %d" % has_own_streams)
-        self._dry_runs = dry_runs
-        self._has_own_streams = has_own_streams
+        self._key = term.queue.signed_blobs.digest("", b"fingerprint %d" % term.has_own_streams)
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         #: By uid: the generations that the API server or a worker has refused in this term.
@@ -172,7 +164,11 @@ class Reconciler:
             made = self._decide(wanted, stored, status, task)
             if made is None:  # the queue holds a newer generation
                 return self._record(task, None, stored)
-            verdict = await self._verdict(wanted, made, is_accepted=is_accepted)
+            verdict: dryruns.Verdict = None
+            if isinstance(wanted.action.target, actions.JobAction) and not is_accepted:
+                verdict = await others.dry_runs.verdict(
+                    made.definition, wanted.action.target, wanted.action.payload
+                )
             if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
                 refusal = statusconditions.stalled(seen.generation, verdict.reason, verdict.message)
                 return await self._refuse(task, refusal)
@@ -213,7 +209,6 @@ class Reconciler:
         self._refused.pop(seen.uid, None)
         others.reporter.forget(seen.uid)
         others.runs.schedule_changed(seen)
-        _count("removed", seen)
 
     async def _refuse(self, task: Task, refusal: Report, *, is_final: bool = True) -> float | None:
         """Remove the Schedule from the queue and report why."""
@@ -243,7 +238,6 @@ class Reconciler:
             return AGAIN
         others.store.record_applied(seen)
         others.runs.schedule_changed(seen)
-        _count("refused" if definition is None else _RESULTS[definition.state], seen)
         return None
 
     # -- many objects ----------------------------------------------------------------------------
@@ -316,7 +310,7 @@ class Reconciler:
             created_us=seen.created_us,
             fingerprint=self.fingerprint(seen),
         )
-        if not self._has_own_streams and actions.own_stream(parsed.action.target) is not None:
+        if not self._term.has_own_streams and actions.own_stream(parsed.action.target) is not None:
             raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
         return parsed
 
@@ -398,15 +392,6 @@ class Reconciler:
             reporter.event(_created(wanted, through_us, name, now_us))
         return msgspec.structs.replace(status, settled_through=instant(through_us))
 
-    async def _verdict(
-        self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool
-    ) -> dryruns.Verdict:
-        """Return whether Jobs can be created; asks the API server only once for each template."""
-        target = wanted.action.target
-        if not isinstance(target, actions.JobAction) or is_accepted:
-            return None
-        return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
-
     async def _remove_definition(self, seen: Observed) -> None:
         schedule_id = points.schedule_id(seen.uid, seen.namespace)
         await self._term.queue.writer.remove(
@@ -486,17 +471,3 @@ def _created(wanted: spec.ScheduleSpec, slot_us: int, job_name: str, now_us: int
         job_name=job_name,
         settled_us=slot_us,
     )
-
-
-def _count(result: str, seen: Observed) -> None:
-    telemetry.logger.debug(
-        "schedule applied",
-        namespace=seen.namespace,
-        schedule=seen.name,
-        generation=seen.generation,
-        result=result,
-    )
-
-
-#: The logged result, by the state of the stored definition.
-_RESULTS = tuple(state.name.lower() for state in State)

@@ -34,8 +34,6 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import faults, telemetry
 from duepoint.controller import observed
-from duepoint.controller.schedules.reconcile import Reconciler
-from duepoint.controller.schedules.store import Store
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
@@ -66,17 +64,15 @@ class Resync:
         asked: set while another comparison is requested.
         listed: set once every object has been offered, or the first try has failed.
         first_done: set once the first comparison is complete.
-        done: the number of complete comparisons.
     """
 
-    def __init__(self, term: TermContext, *, store: Store, reconciler: Reconciler) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._store = store
-        self._reconciler = reconciler
+        self._store = term.services.store
+        self._reconciler = term.services.reconciler
         self.asked = asyncio.Event()
         self.listed = asyncio.Event()
         self.first_done = asyncio.Event()
-        self.done = 0
 
     def request(self) -> None:
         """Request a comparison: a change may have been missed. One in flight is repeated."""
@@ -88,7 +84,6 @@ class Resync:
         while True:
             self.asked.clear()
             await self._term.until_done("resync", self.compare, "objects cannot be compared")
-            self.done += 1
             self.first_done.set()
             others = self._term.services
             others.sets.request()

@@ -10,14 +10,12 @@ look-up.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 import msgspec
 
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
-from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue.definitions import codec
@@ -44,18 +42,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Store:
     """The service; one for each term of a leader.
 
-    Args:
-        fingerprint: returns the fingerprint of an object.
-
     Attributes:
         tasks: the work queue, by uid.
     """
 
-    def __init__(
-        self, term: TermContext, *, fingerprint: Callable[[Observed], bytes], reporter: Reporter
-    ) -> None:
-        self._fingerprint = fingerprint
-        self._reporter = reporter
+    def __init__(self, term: TermContext) -> None:
+        self._reporter = term.services.reporter
+        self._reconciler = term.services.reconciler
         self._clock = term.clock
         self.tasks: WorkQueue[Task] = WorkQueue(
             term.clock,
@@ -137,7 +130,7 @@ class Store:
 
     def _note_stored(self, seen: Observed, known: codec.StoredIdentity) -> None:
         """Record a stored generation as applied, if its fingerprint is the same."""
-        if known.fingerprint != self._fingerprint(seen):
+        if known.fingerprint != self._reconciler.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
         elif published.read(seen.status).has_accepted(seen.generation):

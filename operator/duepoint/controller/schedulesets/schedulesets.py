@@ -27,7 +27,6 @@ import structlog
 from duepoint import errors, telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setreconcile, setrows, setstatus
 from duepoint.controller.schedulesets.setreconcile import without_spec
 from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
@@ -64,11 +63,9 @@ _LIST = "list"
 class ScheduleSets:
     """The service; one for each term of a leader."""
 
-    def __init__(self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
         self._states: dict[str, FollowedSet] = {}
-        self._dry_runs = dry_runs
-        self._has_own_streams = has_own_streams
         self._tasks: WorkQueue[Observed] = WorkQueue(
             term.clock,
             "scheduleset not applied",
@@ -233,14 +230,7 @@ class ScheduleSets:
                 await self._publish(state, conditions.reconciling(Reason.PENDING, former))
                 await self._remove(stored)
                 return AGAIN
-            answer = await setreconcile.apply(
-                self._term,
-                state,
-                seen,
-                stored,
-                dry_runs=self._dry_runs,
-                has_own_streams=self._has_own_streams,
-            )
+            answer = await setreconcile.apply(self._term, state, seen, stored)
         await setreconcile.count(self._term, state)
 
         spec, is_followed = state.spec, True

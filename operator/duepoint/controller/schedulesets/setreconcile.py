@@ -18,7 +18,7 @@ import msgspec
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedules.dryruns import DryRuns, Verdict
+from duepoint.controller.schedules.dryruns import Verdict
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost
 from duepoint.controller.term import TermContext
@@ -40,13 +40,7 @@ _REFUSALS = (Reason.TARGET_UNAVAILABLE, Reason.INVALID_JOB_TEMPLATE)
 
 
 async def apply(
-    term: TermContext,
-    state: FollowedSet,
-    seen: Observed,
-    stored: SetRecord | None,
-    *,
-    dry_runs: DryRuns,
-    has_own_streams: bool,
+    term: TermContext, state: FollowedSet, seen: Observed, stored: SetRecord | None
 ) -> tuple[Condition, ...]:
     """Store this generation in the queue, or stop its members if it is refused.
 
@@ -60,13 +54,13 @@ async def apply(
         status.lost = None
     spec, verdict = None, None
     try:
-        spec = _parsed(seen, stored, has_own_streams=has_own_streams)
+        spec = _parsed(term, seen, stored)
     except errors.InvalidSpec as invalid:
         first = invalid.errors[0].reason if invalid.errors else Reason.INVALID_SPEC
         verdict = jobs.JobRefused(Reason(first), str(invalid))
     else:
         is_accepted = state.accepted == seen.generation
-        verdict = await _verdict(term, spec, dry_runs, is_accepted=is_accepted)
+        verdict = await _verdict(term, spec, is_accepted=is_accepted)
     if spec is None or (verdict is not None and verdict.reason in _REFUSALS):
         assert verdict is not None  # noqa: S101 - it says why there is no spec
         answer = conditions.stalled(verdict.reason, verdict.message)
@@ -111,7 +105,7 @@ async def apply(
     return answer
 
 
-def _parsed(seen: Observed, stored: SetRecord | None, *, has_own_streams: bool) -> setspec.SetSpec:
+def _parsed(term: TermContext, seen: Observed, stored: SetRecord | None) -> setspec.SetSpec:
     spec = setspec.parse(
         seen.spec,
         namespace=seen.namespace,
@@ -120,7 +114,7 @@ def _parsed(seen: Observed, stored: SetRecord | None, *, has_own_streams: bool) 
         generation=seen.generation,
         created_us=seen.created_us,
     )
-    if not has_own_streams and actions.own_stream(spec.action.target) is not None:
+    if not term.has_own_streams and actions.own_stream(spec.action.target) is not None:
         raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
     is_known = stored is not None and bool(stored.target)
     if (
@@ -132,9 +126,7 @@ def _parsed(seen: Observed, stored: SetRecord | None, *, has_own_streams: bool) 
     return spec
 
 
-async def _verdict(
-    term: TermContext, spec: setspec.SetSpec, dry_runs: DryRuns, *, is_accepted: bool
-) -> Verdict:
+async def _verdict(term: TermContext, spec: setspec.SetSpec, *, is_accepted: bool) -> Verdict:
     """Return why its slots cannot run, or why this is not known yet; None = they can.
 
     Does not check the Jobs of an accepted generation again.
@@ -159,7 +151,7 @@ async def _verdict(
         rule=_EXAMPLE,
         target=term.queue.signed_blobs.digest(spec.namespace, spec.blob),
     )
-    return await dry_runs.verdict(example, target, spec.action.payload)
+    return await term.services.dry_runs.verdict(example, target, spec.action.payload)
 
 
 # -- counting ----------------------------------------------------------------------------------

@@ -35,10 +35,10 @@ _UNOBSERVED_AFTER_US = 3_600_000_000
 def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False) -> None:
     """Count an event of a run."""
     runs = state.runs()
-    if is_lost and event.is_regular and state.began.has_ended(event.slot_us):
-        return  # another worker took over and ended the slot, and an earlier leader counted that
-    is_over = not event.job_name and event.trigger in REGULAR
-    is_over = is_over and not state.is_open(event.slot_us) and event.slot_us <= runs.settled_us
+    has_ended = event.is_regular and state.settled().has_ended(event.slot_us)
+    if is_lost and has_ended and not state.is_running(event):
+        return  # another worker took over and ended the slot
+    is_over = has_ended and not event.job_name
     if by_queue and event.trigger in REGULAR:
         if event.is_open:
             _open(state, event)

@@ -27,7 +27,6 @@ import itertools
 import msgspec
 
 from duepoint import errors, telemetry
-from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger as ledgers
@@ -63,17 +62,10 @@ class Outcomes:
             a newer one, and outcomes are counted one shard after the other.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        reporter: Reporter,
-        ledger: ledgers.Ledger,
-        found: ledgers.Records,
-    ) -> None:
-        self._ledger = ledger
-        self._reporter = reporter
-        self._states = reporter.states
+    def __init__(self, term: TermContext, *, found: ledgers.Records) -> None:
+        self._ledger = term.queue.ledger()
+        self._reporter = term.services.reporter
+        self._states = term.services.states
         self._term = term
         self._has_begun = asyncio.Event()
         self._upheavals = term.queue.health.upheavals

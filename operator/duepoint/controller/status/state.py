@@ -36,19 +36,8 @@ _NEXT_GRACE_US = 5_000_000
 #: How often open slots are read again, in case the report of an end was lost.
 _OPEN_US = 600_000_000
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
-#: Conditions that follow from runs, slots and Jobs; the others come from reports.
-_DERIVED = frozenset(
-    {
-        ConditionType.LAST_RUN_SUCCEEDED,
-        ConditionType.FAILING,
-        ConditionType.OVERDUE,
-        ConditionType.NAME_CONFLICT,
-        ConditionType.MISSED,
-        ConditionType.ENDPOINT_GONE,
-        ConditionType.CIRCUIT_OPEN,
-        ConditionType.PODS_REFUSED,
-    }
-)
+#: Conditions that come from reports; the others follow from runs, slots and Jobs.
+_OF_REPORTS = {ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED}
 
 
 class ScheduleState(msgspec.Struct, kw_only=True):
@@ -64,7 +53,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         holds_nothing: whether the Schedule was refused and so has left the queue.
         summary: the fold of its runs; None until it is needed.
         recorded: the summary as stored in the ledger, or in the published status.
-        began: the slots that had ended when this process began.
         open: slots that had not ended when the queue was last read, although later ones may have.
         check: the newest check of a worker.
         refusals: how many slots in a row the API server has refused for their Job template.
@@ -92,7 +80,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
     recorded: summaries.Summary | None = None
-    began: Watermark = Watermark()
     open: OpenSlots = ()
     check: RunEvent | None = None
     refusals: int = 0
@@ -184,7 +171,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """Return the fold of its runs; the first call reads it from the published status."""
         if self.summary is None:
             self.summary = self.recorded = self.last().summary(self.name)
-            self.began = watermark.settled(self.open, self.summary.settled_us)
         return self.summary
 
     def is_running(self, event: RunEvent) -> bool:
@@ -226,14 +212,12 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
 
 def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
     """Continue from the newest of these ledger records, if the status does not show it yet."""
-    written = state.runs()
+    state.runs()
     for record in map(summaries.unpack, texts):
         if record.order >= state.runs().order:
             settled = Watermark(record.settled_us, record.started_us, record.waiting_us)
             state.summary = state.recorded = record
             state.open = watermark.open_slots(settled)
-    if state.summary is not written:
-        state.began = state.settled()
 
 
 def restore(state: ScheduleState, status: bytes) -> None:
@@ -317,7 +301,7 @@ def _reported(listed: Iterable[Shown]) -> Iterator[Condition]:
     for shown in listed:
         with contextlib.suppress(ValueError):  # another version wrote it; the next report mends it
             type_, reason = ConditionType(shown.type), Reason(shown.reason)
-            if type_ not in _DERIVED:
+            if type_ in _OF_REPORTS:
                 yield Condition(
                     type=type_, status=shown.status, reason=reason, message=shown.message
                 )

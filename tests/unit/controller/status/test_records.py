@@ -26,8 +26,8 @@ class Ledger:
 
 def records_of(ledger, **found):
     listed = {name: [(shard, b"") for shard in shards] for name, shards in found.items()}
-    term = a_term(SystemClock(), queue=mock.MagicMock())
-    return Outcomes(term, reporter=mock.MagicMock(), ledger=ledger, found=listed)
+    term = a_term(SystemClock(), queue=mock.MagicMock(ledger=lambda: ledger))
+    return Outcomes(term, found=listed)
 
 
 async def test_a_record_that_a_status_shows_goes_from_every_shard():
