@@ -74,9 +74,9 @@ class Application:
                 if (file := self._files.answer(request, path)) is not None:
                     name, response = "file", file
                 else:
-                    route = self._routes.find(request.method, path)
-                    name = route.operation.name
-                    response = await self._carry_out(request, request_id, route, query)
+                    operation, names = self._routes.find(request.method, path)
+                    name = operation.name
+                    response = await self._carry_out(request, request_id, operation, names, query)
             except Exception as error:  # noqa: BLE001 - every error has an answer
                 problem = self._problem(error, request_id, name)
                 response = problems.response(problem, request_id)
@@ -91,9 +91,14 @@ class Application:
         return f"{self._prefix}-{next(self._numbers):x}"
 
     async def _carry_out(
-        self, request: HttpRequest, request_id: str, route: operations.ApiRoute, query: str
+        self,
+        request: HttpRequest,
+        request_id: str,
+        operation: operations.Operation,
+        names: dict[str, str],
+        query: str,
     ) -> HttpResponse | None:
-        operation, headers, shared = route.operation, request.headers, self._shared
+        headers, shared = request.headers, self._shared
         _check_origin(request)
         caller = await shared.rights.caller(headers.get("authorization", ""), request.peer)
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
@@ -102,9 +107,9 @@ class Application:
             request_id=request_id,
             shared=shared,
             caller=caller,
-            namespace=route.namespace,
-            set_name=route.set_name,
-            id=route.id,
+            namespace=names.get("namespace", ""),
+            set_name=names.get("set", ""),
+            id=names.get("id") or names.get("schedule", ""),
             verbs=operation.verbs(headers),
             page_limit=operation.limit,
         )

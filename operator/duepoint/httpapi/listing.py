@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 
 from duepoint.delayqueue import deadletters
-from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
@@ -57,33 +56,18 @@ async def summary(call: Call) -> HttpResponse:
 
 async def members(call: Call) -> HttpResponse:
     since_us, until_us = call.instant_us("dueFrom"), call.instant_us("dueUntil")
-    prefix = call.text("prefix")
-    if since_us is None and until_us is None:
-        if prefix and not memberjson.is_id(prefix):
-            message = memberjson.wrong_id(prefix)
-            raise OperationProblem("InvalidParameter", message, field="prefix")
-        return await _stored(call, prefix)
-    if prefix:
-        raise OperationProblem("InvalidParameter", "cannot stand beside a due time", field="prefix")
-    return await _due(call, since_us, until_us)
-
-
-async def _stored(call: Call, prefix: str) -> HttpResponse:
-    pages, cursor = call.shared.queue.members.pages, call.text("cursor")
-    page = await pages.page(call.owned.record, cursor, limit=call.limit, prefix=prefix)
-    return _page(page)
-
-
-async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpResponse:
-    first = max(0, since_us or 0)
-    last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
-    page = await call.shared.queue.members.pages.due(
-        call.owned.record, first, last, limit=call.limit, cursor=call.text("cursor")
-    )
-    return _page(page)
-
-
-def _page(page: values.MemberPage) -> HttpResponse:
+    prefix, cursor = call.text("prefix"), call.text("cursor")
+    pages, record = call.shared.queue.members.pages, call.owned.record
+    is_by_due = since_us is not None or until_us is not None
+    if prefix and (is_by_due or not memberjson.is_id(prefix)):
+        why = "cannot stand beside a due time" if is_by_due else memberjson.wrong_id(prefix)
+        raise OperationProblem("InvalidParameter", why, field="prefix")
+    if is_by_due:
+        first = max(0, since_us or 0)
+        last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
+        page = await pages.due(record, first, last, limit=call.limit, cursor=cursor)
+    else:
+        page = await pages.page(record, cursor, limit=call.limit, prefix=prefix)
     items = [views.member(each) for each in page.members]
     return views.json(200, {"items": items, "next": page.cursor})
 

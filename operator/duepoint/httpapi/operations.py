@@ -265,20 +265,6 @@ def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
     return found
 
 
-class ApiRoute(NamedTuple):
-    """The operation of a request, with the names in its path.
-
-    Attributes:
-        set_name: empty for an operation that does not concern a set.
-        id: id of a member, or name of a Schedule.
-    """
-
-    operation: Operation
-    namespace: str
-    set_name: str
-    id: str
-
-
 class Routes:
     """Finds the operation of a request by the segments of its path.
 
@@ -293,17 +279,18 @@ class Routes:
             names = [segment.strip("{}") for segment in segments[3::2]]
             self._paths[(len(segments), *segments[::2])] = names, methods
 
-    def find(self, method: str, path: str) -> ApiRoute:
-        """Return the route of a request; raises Problem NotFound, MethodNotAllowed."""
+    def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]]:
+        """Return the operation of a request and the names in its path, by their templates.
+
+        Raises Problem NotFound, MethodNotAllowed.
+        """
         segments = path.split("/")
         names, methods = self._paths.get((len(segments), *segments[::2]), ([], {}))
         found = dict(zip(names, map(_text, names, segments[3::2]), strict=False))
         if segments[1:2] != ["v1"] or not methods or "" in found.values():
             message = "there is no such path; /openapi.json lists what there is"
             raise OperationProblem("NotFound", message)
-        id_ = found.get("id") or found.get("schedule", "")
-        operation = _chosen(methods, method)
-        return ApiRoute(operation, found.get("namespace", ""), found.get("set", ""), id_)
+        return _chosen(methods, method), found
 
 
 def _text(name: str, segment: str) -> str:

@@ -100,6 +100,8 @@ class Spec(msgspec.Struct, rename="camel"):
 
 
 class _Status(msgspec.Struct, rename="camel"):
+    """The fields of a Schedule's status, and of a set's, that the pages show."""
+
     observed_generation: int = -1
     conditions: tuple[Shown, ...] | None = None
     next_schedule_time: str | None = None
@@ -108,22 +110,14 @@ class _Status(msgspec.Struct, rename="camel"):
     active_count: int | None = None
     target: str | None = None
     managed_by: str | None = None
-
-
-class _SetStatus(msgspec.Struct, rename="camel"):
-    observed_generation: int = -1
-    conditions: tuple[Shown, ...] | None = None
     members: int | None = None
     in_flight: int | None = None
     next_due_time: str | None = None
-    last_schedule_time: str | None = None
     lag_seconds: float | None = None
-    target: str | None = None
 
 
 _spec_decoder = msgspec.json.Decoder(Spec)
 _status_decoder = msgspec.json.Decoder(_Status)
-_set_decoder = msgspec.json.Decoder(_SetStatus)
 
 
 def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
@@ -256,7 +250,7 @@ def schedule_set(item: objects.ScheduleSet) -> SetRow:
     """Return the line of a ScheduleSet in the list."""
     namespace, name = item.metadata.namespace, item.metadata.name
     try:
-        status = _set_decoder.decode(item.status)
+        status = _status_decoder.decode(item.status)
     except (msgspec.DecodeError, RecursionError):
         return SetRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
