@@ -398,26 +398,12 @@ async def _api(chosen: settings.ApiSettings) -> None:
 # -- what all processes have ----------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def serving(
+def serving(
     chosen: settings.Settings, health: services.Health, process: str
-) -> AsyncIterator[None]:
-    """Serve probes and metrics within the context, which should enclose all connections.
-
-    Args:
-        process: the command whose metrics to serve.
-    """
-    server = probes.Probes(
-        health,
-        host=chosen.listen_address,
-        port=chosen.http_port,
-        registry=telemetry.processes[process],
-    )
-    await server.start()
-    try:
-        yield
-    finally:
-        await server.close()
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """Serve probes, and the metrics of a command, within the context."""
+    host, port = chosen.listen_address, chosen.http_port
+    return probes.serving(health, host=host, port=port, registry=telemetry.processes[process])
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:

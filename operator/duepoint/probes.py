@@ -12,7 +12,8 @@ rendered metric by metric, so that no firing has to wait for the whole page.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import prometheus_client
@@ -68,57 +69,47 @@ class Page:
         return b"".join(parts)
 
 
-class Probes:
-    """The HTTP server of a process; serves from ``start`` to ``close``."""
+@contextlib.asynccontextmanager
+async def serving(
+    health: services.Health, *, host: str, port: int, registry: prometheus_client.CollectorRegistry
+) -> AsyncIterator[None]:
+    """Serve probes and metrics within the context, which should enclose all connections.
 
-    def __init__(
-        self,
-        health: services.Health,
-        *,
-        host: str,
-        port: int,
-        registry: prometheus_client.CollectorRegistry = telemetry.registry,
-    ) -> None:
-        self._health = health
-        self._host = host
-        self._port = port
-        self._server: httpserver.HttpServer | None = None
-        self._page = Page(registry)
+    Raises InvalidSetting if the address cannot be used. Port 0 serves nothing.
+    """
+    telemetry.build_info.labels(__version__).set(1)
+    if port == 0:
+        yield
+        return
+    page = Page(registry)
 
-    async def start(self) -> None:
-        """Serve; raises InvalidSetting if the address cannot be used. Port 0 serves nothing."""
-        telemetry.build_info.labels(__version__).set(1)
-        if self._port == 0:
-            return
-        self._server = httpserver.HttpServer(self._answer, _refusal, _LIMITS)
-        try:
-            await self._server.start(self._host, self._port, None)
-        except OSError as error:
-            raise errors.InvalidSetting(
-                settings.variable("http_port"),
-                f"{self._host}:{self._port} cannot be used ({error.strerror}); choose another port",
-            ) from error
-
-    async def close(self) -> None:
-        """Stop serving."""
-        if self._server is not None:
-            await self._server.close(_GRACE_SECONDS)
-
-    async def _answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             return _text(405, "GET it\n")
         match request.target.partition("?")[0]:
             case "/healthz":
                 return _text(200, "ok\n")
             case "/readyz":
-                troubles = self._health.troubles()
+                troubles = health.troubles()
                 lines = "".join(f"{part}: {trouble}\n" for part, trouble in troubles.items())
                 return _text(503, lines) if lines else _text(200, "ok\n")
             case "/metrics":
-                body = await self._page.text()
                 kind = ("Content-Type", prometheus_client.CONTENT_TYPE_LATEST)
-                return HttpResponse(200, (kind,), body)
+                return HttpResponse(200, (kind,), await page.text())
         return _text(404, "/healthz, /readyz and /metrics are here\n")
+
+    server = httpserver.HttpServer(answer, _refusal, _LIMITS)
+    try:
+        await server.start(host, port, None)
+    except OSError as error:
+        raise errors.InvalidSetting(
+            settings.variable("http_port"),
+            f"{host}:{port} cannot be used ({error.strerror}); choose another port",
+        ) from error
+    try:
+        yield
+    finally:
+        await server.close(_GRACE_SECONDS)
 
 
 def _text(status: int, text: str) -> HttpResponse:

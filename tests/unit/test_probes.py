@@ -68,9 +68,8 @@ async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registr
     limits = dataclasses.replace(probes._LIMITS, head_seconds=1.0)
     monkeypatch.setattr(probes, "_LIMITS", limits)
     port = ports.any_free()
-    served = probes.Probes(services.Health(), host="127.0.0.1", port=port, registry=registry)
-    await served.start()
-    try:
+    health = services.Health()
+    async with probes.serving(health, host="127.0.0.1", port=port, registry=registry):
         idle = [
             await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
             for _ in range(300)
@@ -85,5 +84,3 @@ async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registr
             await asyncio.gather(*ends, return_exceptions=True)  # all of them are closed
         for _, writer in idle:
             writer.close()
-    finally:
-        await served.close()
