@@ -12,6 +12,7 @@ there, or would be read differently. Linear in the bytes. Pure.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -74,7 +75,11 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 
-class _KeyTwice(ValueError):
+_LONG_NUMBER = re.compile(rb"\d{300}")
+_TOO_LARGE = "has a number that no double can hold; write it as a string"
+
+
+class _Refused(ValueError):
     pass
 
 
@@ -86,15 +91,15 @@ def problem(text: bytes) -> str | None:
     if where := too_deep(text):
         return f"is nested deeper than {DEEPEST} levels under {where!r}; write it flatter"
     try:
-        if _encoder.encode(_decoder.decode(text)) == text:
+        if _encoder.encode(_decoder.decode(text)) == text and not _LONG_NUMBER.search(text):
             return None  # compact, as most clients send it, so no key was lost
-        json.loads(text, object_pairs_hook=_without_equal_keys, parse_int=str)
+        json.loads(text, object_pairs_hook=_without_equal_keys, parse_int=_double)
     except msgspec.ValidationError:
-        return "has a number that no double can hold; write it as a string"
+        return _TOO_LARGE
     except UnicodeDecodeError as error:
         return f"is not UTF-8 ({error.reason})"
-    except _KeyTwice as key:
-        return f"has the key {key.args[0]!r} twice; write it once"
+    except _Refused as why:
+        return str(why)
     except ValueError:  # no JSON
         pass
     return None
@@ -104,5 +109,11 @@ def _without_equal_keys(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise _KeyTwice(key)
+            raise _Refused(f"has the key {key!r} twice; write it once")
         seen.add(key)
+
+
+def _double(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        raise _Refused(_TOO_LARGE)
+    return number
