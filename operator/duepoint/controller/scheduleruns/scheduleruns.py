@@ -326,6 +326,8 @@ class ScheduleRuns:
     ) -> None:
         """Enqueue lost slots and the next ones; raises TryLater or WorldChanged."""
         if isinstance(wanted.slots, Trigger):  # read its payload; a spec never changes
+            if run.course.cursor_us is not None and not lost:
+                return
             item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
             if item is None or item.metadata.uid != run.seen.uid:
                 return  # the object was deleted; the watch will show that
@@ -351,14 +353,12 @@ class ScheduleRuns:
     def _record(
         self, run_uid: str, wanted: Wanted, known: Definition, slot_us: int
     ) -> messages.OccurrenceRecord:
-        record, slots = (
-            messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid),
-            wanted.slots,
+        slots = wanted.slots
+        concurrency = slots.concurrency if isinstance(slots, Trigger) else ""
+        record = messages.OccurrenceRecord(
+            trigger=wanted.trigger, run_uid=run_uid, concurrency=concurrency
         )
-        if not isinstance(slots, Trigger):
-            return record
-        record = msgspec.structs.replace(record, concurrency=slots.concurrency)
-        if not slots.payload:
+        if not isinstance(slots, Trigger) or not slots.payload:
             return record
         signed = records.signed_content(record, known.uid, slot_us, slots.payload)
         signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
