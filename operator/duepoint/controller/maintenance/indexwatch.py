@@ -191,14 +191,11 @@ class Sweeps:
         async for swept in self._term.queue.sweeper.sweep(
             shard, self._term.epoch, due_of=self._due_us
         ):
-            if swept.armed:
+            if swept.armed or swept.blobs or swept.texts:
                 telemetry.logger.warning(
-                    "lost chains are armed again", shard=shard, count=swept.armed
-                )
-            if swept.blobs or swept.texts:
-                telemetry.logger.info(
-                    "unused blobs and texts removed",
+                    "lost chains are armed again, or unused blobs and texts removed",
                     shard=shard,
+                    armed=swept.armed,
                     blobs=swept.blobs,
                     texts=swept.texts,
                 )

@@ -46,9 +46,9 @@ from duepoint.schedules.manualruns import Trigger, Wanted
 PART = "scheduleruns"
 
 _WORKERS = 8
-#: The wait between two reads of a missing Schedule; an event causes an earlier one.
+#: The wait between two reads of a Schedule that is missing or not in the queue; an event causes an
+#: earlier one.
 _ABSENT_SECONDS = 60.0
-_NOT_READY_SECONDS = 15.0
 #: The least time between two status writes of a ScheduleRun in runstatus.
 _INTERVAL_SECONDS = 1.0
 #: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
@@ -238,10 +238,7 @@ class ScheduleRuns:
         known = await self._find(run, wanted)
         if not isinstance(known, Definition):
             run.verdict = known
-            if runstatus.has_ended(known):
-                return None
-            is_absent = known[0].reason is Reason.SCHEDULE_NOT_FOUND
-            return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
+            return None if runstatus.has_ended(known) else _ABSENT_SECONDS
         try:
             lost = await self._recover(run, known) if run.is_doubtful else []
             run.planned = runstate.count(wanted, known, run.course)

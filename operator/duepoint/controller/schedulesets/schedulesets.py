@@ -45,13 +45,8 @@ PART = "schedulesets"
 _WORKERS = 4
 #: The time between two counts of a set, and between two writes of its numbers.
 INTERVAL_SECONDS = 10.0
-#: How soon a shard that lacks the set's entry gets it again.
-_STORE_AGAIN_SECONDS = 1.0
 #: A set without an object does not fire, and is removed by a comparison after this.
 ORPHAN_SECONDS = 600.0
-_MOST_WAIT_SECONDS = 60.0
-_STALE_SECONDS = 0.1
-_MOVING_SECONDS = 0.5
 #: Members removed in one step: 2,000 at a time made concurrent firings three times as late.
 STEP_MEMBERS = 300
 #: The rest after each step.
@@ -67,10 +62,7 @@ class ScheduleSets:
         self._term = term
         self._states: dict[str, FollowedSet] = {}
         self._tasks: WorkQueue[Observed] = WorkQueue(
-            term.clock,
-            "scheduleset not applied",
-            lane=lambda seen: seen.namespace,
-            most_seconds=_MOST_WAIT_SECONDS,
+            term.clock, "scheduleset not applied", lane=lambda seen: seen.namespace
         )
         #: The stored records of sets whose members are being removed.
         self._removals: WorkQueue[SetRecord] = WorkQueue(term.clock, "members not removed")
@@ -190,7 +182,7 @@ class ScheduleSets:
                 if (state := self._states.get(change.uid)) is not None:
                     state.is_unread = True
                 await self._term.queue.layouts.read()
-                return _MOVING_SECONDS
+                return AGAIN
             except Exception as trouble:
                 await self._report_trouble(change.uid, trouble)
                 raise
@@ -218,7 +210,7 @@ class ScheduleSets:
                 return None
             if not await schedules.hold_set(self._term.api, item):
                 state.is_unread = True
-                return _STALE_SECONDS
+                return AGAIN
         state.status.durability = self._durability or state.status.durability
 
         answer = state.answer
@@ -256,7 +248,7 @@ class ScheduleSets:
         if not is_settled:
             state.is_unread = True
             return AGAIN
-        return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
+        return INTERVAL_SECONDS if is_followed and not state.is_unread else AGAIN
 
     # -- deletion --------------------------------------------------------------------------------
 
@@ -301,7 +293,7 @@ class ScheduleSets:
             )
         except queue_errors.LayoutChanged:
             await self._term.queue.layouts.read()
-            return _MOVING_SECONDS
+            return AGAIN
         state = self._states.get(uid)
         if state is not None and (former := state.status.deletion) is not None:
             state.status.deletion = msgspec.structs.replace(
@@ -321,7 +313,7 @@ class ScheduleSets:
         if item is not None and is_going:
             is_released = await schedules.hold_set(self._term.api, item, is_held=False)
             if not is_released:
-                return _STALE_SECONDS
+                return AGAIN
         self._states.pop(uid, None)
         self._removed.discard(uid)
         telemetry.logger.info("scheduleset removed", set=record.place)
