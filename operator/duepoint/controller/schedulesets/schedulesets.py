@@ -29,12 +29,12 @@ from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedulesets import setreconcile, setrows, setstatus
 from duepoint.controller.schedulesets.setreconcile import without_spec
-from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
+from duepoint.controller.schedulesets.setstatus import Durability, FollowedSet
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedules, times
+from duepoint.kube import schedules
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
@@ -43,14 +43,15 @@ PART = "schedulesets"
 
 #: The rows of a large set take seconds; namespaces take turns.
 _WORKERS = 4
-#: The time between two counts of a set, and between two writes of its numbers.
+#: The time between two counts of a set.
 INTERVAL_SECONDS = 10.0
 #: A set without an object does not fire, and is removed by a comparison after this.
 ORPHAN_SECONDS = 600.0
 #: Members removed in one step: 2,000 at a time made concurrent firings three times as late.
 STEP_MEMBERS = 300
-#: The rest after each step.
+#: The rest after each step, and how long steps of one set follow each other.
 REST_SECONDS = 0.006
+_REMOVAL_SECONDS = 1.0
 #: An entry in ``_unstored`` while sets are still being listed.
 _LIST = "list"
 
@@ -64,9 +65,8 @@ class ScheduleSets:
         self._tasks: WorkQueue[Observed] = WorkQueue(
             term.clock, "scheduleset not applied", lane=lambda seen: seen.namespace
         )
-        #: The stored records of sets whose members are being removed.
-        self._removals: WorkQueue[SetRecord] = WorkQueue(term.clock, "members not removed")
-        self._removed: set[str] = set()
+        #: Taken while members are removed: one set after the other.
+        self._removing = asyncio.Lock()
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
         self._unstored: set[str] = set()
@@ -77,7 +77,6 @@ class ScheduleSets:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tasks.run(self._handle, _WORKERS))
-                group.create_task(self._removals.run(self._remove_some, 1))
                 self.request()
                 while True:
                     await self._requested.wait()  # at least with every comparison of Schedules
@@ -95,8 +94,8 @@ class ScheduleSets:
 
     async def count_all(self) -> None:
         """Count every set now; raises QueueUnavailable and LayoutChanged."""
-        for uid, state in list(self._states.items()):
-            if uid not in self._removed and state.record is not None:
+        for state in list(self._states.values()):
+            if not state.seen.deleted and state.record is not None:
                 await setreconcile.count(self._term, state)
 
     def request(self) -> None:
@@ -149,25 +148,20 @@ class ScheduleSets:
 
     async def _hold_orphans(self, orphans: list[SetRecord]) -> None:
         now = self._term.clock.monotonic()
-        self._absent_since = {
-            record.uid: self._absent_since.get(record.uid, now)
-            for record in orphans
-            if record.uid not in self._removed
-        }
+        since = self._absent_since
+        self._absent_since = {record.uid: since.get(record.uid, now) for record in orphans}
         for record in orphans:
-            if record.uid not in self._absent_since:
-                continue
             is_over = now - self._absent_since[record.uid] >= ORPHAN_SECONDS
             if record.state is SetState.DELETING or is_over:
-                self._absent_since.pop(record.uid)
-                await self._remove(record)
+                self._remove_soon(record)
             elif record.state is not SetState.STALLED:
                 telemetry.logger.warning(
                     "a set has no object; its members are held, and removed later",
                     set=record.place,
                     seconds=ORPHAN_SECONDS,
                 )
-                await self._stored_as(record, SetState.STALLED)
+                stalled = msgspec.structs.replace(record, state=SetState.STALLED)
+                await self._term.queue.sets.store(stalled, b"", self._term.epoch)
 
     # -- one object ------------------------------------------------------------------------------
 
@@ -187,27 +181,24 @@ class ScheduleSets:
                 await self._report_trouble(change.uid, trouble)
                 raise
 
-    async def reconcile(  # noqa: C901, PLR0911, PLR0912 - it is read from top to bottom
+    async def reconcile(  # noqa: C901, PLR0912 - it is read from top to bottom
         self, change: Observed
     ) -> float | None:
         """Read the set if it may have changed; make the queue and its status match it."""
         uid = change.uid
-        if uid in self._removed:
-            return None  # the last removal step reads the object
         state, seen = self._states.get(uid), None
         if state is None or state.is_unread:
             item = await schedules.read_set(self._term.api, change.namespace, change.name)
             if item is None or item.metadata.uid != uid:
                 self._states.pop(uid, None)
-                await self._delete(change, None)
-                return None
+                return await self._remove(change, None, None)
             seen = observed.of_object(item)
             if state is None:
                 state = self._states[uid] = setstatus.begun(seen, self._term.clock.now_us())
             state.seen, state.is_unread = seen.without_texts(), False
             if seen.deleted:
-                await self._delete(seen, state)
-                return None
+                state.is_unread = True
+                return await self._remove(seen, state, item)
             if not await schedules.hold_set(self._term.api, item):
                 state.is_unread = True
                 return AGAIN
@@ -220,7 +211,7 @@ class ScheduleSets:
                 former = "members of a former ScheduleSet of this name are removed first"
                 state.is_unread = True
                 await self._publish(state, conditions.reconciling(Reason.PENDING, former))
-                await self._remove(stored)
+                self._remove_soon(stored)
                 return AGAIN
             answer = await setreconcile.apply(self._term, state, seen, stored)
         await setreconcile.count(self._term, state)
@@ -252,73 +243,49 @@ class ScheduleSets:
 
     # -- deletion --------------------------------------------------------------------------------
 
-    async def _delete(self, seen: Observed, state: FollowedSet | None) -> None:
-        """Begin to remove a set that is being deleted or is gone: no member fires from now on."""
-        stored = await self._term.queue.sets.read(seen.namespace, seen.name)
-        if stored is not None and stored.uid == seen.uid:
-            await self._remove(stored)
-        elif state is not None:
+    def _remove_soon(self, record: SetRecord) -> None:
+        """Have a set removed whose object is gone."""
+        gone = Observed(namespace=record.namespace, name=record.name, uid=record.uid)
+        self._tasks.put(record.uid, gone)
+
+    async def _remove(
+        self, seen: Observed, state: FollowedSet | None, item: schedules.ScheduleSet | None
+    ) -> float | None:
+        """Remove members of a set for a second; release its object after the last ones.
+
+        From the first step on, no member fires or changes.
+        """
+        record = await self._term.queue.sets.read(seen.namespace, seen.name)
+        if record is None or record.uid != seen.uid:  # only shards may still have members
+            if state is None:
+                return None
             record = without_spec(seen, SetState.DELETING, state.status.spread)
-            # If another set has taken its name, only shards may still have members of this one.
-            await self._remove(record, is_stored=stored is not None)
-
-    async def _stored_as(self, record: SetRecord, state: SetState) -> SetRecord:
-        """Store the record in another state, without the text of its target; return it."""
-        changed = msgspec.structs.replace(record, state=state)
-        await self._term.queue.sets.store(changed, b"", self._term.epoch)
-        return changed
-
-    async def _remove(self, record: SetRecord, *, is_stored: bool = False) -> None:
-        """Begin to remove a set's members; its object is released after the last one."""
-        uid = record.uid
-        if uid in self._removed:
-            return
-        if not is_stored:
-            record = await self._stored_as(record, SetState.DELETING)
-        self._removed.add(uid)
-        self._removals.put(uid, record)
-        if (state := self._states.get(uid)) is not None:
-            state.status.rows = state.rows_condition = None
-            if state.status.deletion is None:
-                began = times.time_text(self._term.clock.now_us())
-                state.status.deletion = Deletion(start_time=began)
-            await self._publish(state, setstatus.deleting(state.status.deletion.left))
-
-    async def _remove_some(self, record: SetRecord) -> float | None:
-        """Remove some members; after the last ones, release the object and read a namesake."""
-        uid, clock = record.uid, self._term.clock
-        try:
-            done = await self._term.queue.set_removals.step(
-                record, self._term.epoch, most=STEP_MEMBERS
+        if self._removing.locked():
+            return _REMOVAL_SECONDS
+        async with self._removing:
+            until, removed, clock = (
+                self._term.clock.monotonic() + _REMOVAL_SECONDS,
+                0,
+                self._term.clock,
             )
-        except queue_errors.LayoutChanged:
-            await self._term.queue.layouts.read()
-            return AGAIN
-        state = self._states.get(uid)
-        if state is not None and (former := state.status.deletion) is not None:
-            state.status.deletion = msgspec.structs.replace(
-                former, removed=former.removed + done.removed, left=done.left
-            )
-            state.status.members = done.left
-            state.status.in_flight = state.status.lag_seconds = 0
-            state.status.next_due_time = None
-            if clock.monotonic() >= state.written_at + INTERVAL_SECONDS:
-                await self._publish(state, setstatus.deleting(done.left))
+            while True:
+                done = await self._term.queue.set_removals.step(
+                    record, self._term.epoch, most=STEP_MEMBERS
+                )
+                removed += done.removed
+                if done.is_done or clock.monotonic() >= until:
+                    break
+                await clock.sleep(REST_SECONDS)
+        await self._stored(seen.uid)
         if not done.is_done:
-            await clock.sleep(REST_SECONDS)
+            if state is not None:
+                setstatus.removed(state, removed, done.left, clock.now_us())
+                await self._publish(state, setstatus.deleting(done.left))
             return 0.0
-        item = await schedules.read_set(self._term.api, record.namespace, record.name)
-        found = None if item is None else observed.of_object(item)
-        is_going = found is not None and found.uid == uid and found.deleted
-        if item is not None and is_going:
-            is_released = await schedules.hold_set(self._term.api, item, is_held=False)
-            if not is_released:
-                return AGAIN
-        self._states.pop(uid, None)
-        self._removed.discard(uid)
+        if item is not None and not await schedules.hold_set(self._term.api, item, is_held=False):
+            return AGAIN
+        self._states.pop(seen.uid, None)
         telemetry.logger.info("scheduleset removed", set=record.place)
-        if found is not None and not is_going:
-            self._read_soon(found)
         return None
 
     # -- the status ------------------------------------------------------------------------------
@@ -339,7 +306,6 @@ class ScheduleSets:
             namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.SET_PLURAL
         )
         await self._term.take_write()
-        state.written_at = self._term.clock.monotonic()
         with contextlib.suppress(kube_errors.Invalid):  # the schema refuses it; the set goes on
             if await self._term.write_status(target, fields) is not None:
                 state.published = fields
@@ -347,7 +313,7 @@ class ScheduleSets:
     async def _report_trouble(self, uid: str, trouble: Exception) -> None:
         """Report the error if a change is not applied yet; nobody else would miss anything."""
         state = self._states.get(uid)
-        if state is None or uid in self._removed:
+        if state is None or state.seen.deleted:
             return
         state.is_unread = True
         if state.has_answered():

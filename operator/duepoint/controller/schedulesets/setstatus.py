@@ -55,11 +55,11 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True, rename="camel"):
-    """The progress of a deletion; ``left`` is unset until the queue was asked."""
+    """The progress of a deletion."""
 
     start_time: str
     removed: int = 0
-    left: int | msgspec.UnsetType = msgspec.UNSET
+    left: int = 0
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -109,7 +109,6 @@ class FollowedSet:
         tally: how slots of its members have ended; the newest reading of counters that never fall.
         rows_of: generation and version of the rows that the set was made equal to in this term.
         upheavals: the number of server upheavals when members were last counted.
-        written_at: when its status was last written, in monotonic seconds.
         is_unread: whether to read the object, because it changed or the queue may lack its record.
     """
 
@@ -125,7 +124,6 @@ class FollowedSet:
     tally: SetTally = NONE_ENDED
     rows_of: tuple[int, bytes] | None = None
     upheavals: int | None = None
-    written_at: float = 0.0
     is_unread: bool = False
 
     @property
@@ -157,6 +155,16 @@ def begun(seen: Observed, now_us: int) -> FollowedSet:
         tally=_tally(status),
         accepted=max(accepted, default=-1),
     )
+
+
+def removed(state: FollowedSet, count: int, left: int, now_us: int) -> None:
+    """Take note of members that were removed because the set is being deleted."""
+    status = state.status
+    former = status.deletion or Deletion(start_time=times.time_text(now_us))
+    status.deletion = msgspec.structs.replace(former, removed=former.removed + count, left=left)
+    status.members, status.next_due_time = left, None
+    status.in_flight = status.lag_seconds = 0
+    status.rows = state.rows_condition = None
 
 
 def rendered(state: FollowedSet, *, managed_by: str, now_us: int) -> dict[str, Any]:
@@ -224,11 +232,9 @@ def ready(spec: setspec.SetSpec) -> tuple[Condition, ...]:
     return (*conditions.ready(Reason.SUSPENDED, why), suspended)
 
 
-def deleting(left: int | msgspec.UnsetType) -> tuple[Condition, ...]:
+def deleting(left: int) -> tuple[Condition, ...]:
     """Return the conditions of a set that is being deleted, with its members left."""
-    is_counted = left is not msgspec.UNSET
-    count = f"{left} members are left" if is_counted else "members are being removed"
-    message = f"the set is being deleted: {count}"
+    message = f"the set is being deleted: {left} members are left"
     return (
         Condition(type=ConditionType.READY, status="False", reason=Reason.DELETED, message=message),
         _true(ConditionType.DELETING, Reason.DELETED, message),
