@@ -30,14 +30,6 @@ _INPUT_LIMIT = 4096
 _USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
-def _number(text: str) -> int:
-    if not text.isascii() or not text.lstrip("-").isdecimal() or len(text) > 18:
-        raise ValueError(f"{errors.quoted(text)} is not a whole number")
-    if int(text) == 0:
-        raise ValueError("0 is no number of slots; write 3, or -3 for the last three")
-    return int(text)
-
-
 @click.command("next")
 @click.argument("expr")
 @click.option(
@@ -89,7 +81,7 @@ def _number(text: str) -> int:
     "--count",
     default="3",
     metavar="N",
-    type=options.Converted(_number),
+    type=int,
     show_default=True,
     help="How many slots to print; -3 = the last three before --from, newest first.",
 )

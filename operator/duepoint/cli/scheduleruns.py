@@ -136,9 +136,7 @@ async def _read(server: ClusterSession, run: schedules.ScheduleRun) -> schedules
     path = schedules.path(metadata.namespace, metadata.name, plural=schedules.RUN_PLURAL)
     with contextlib.suppress(kube_errors.NotFound):
         body = await server.api.request("GET", path)
-        found = msgspec.json.decode(body, type=schedules.ScheduleRun)
-        if found.metadata.uid == metadata.uid:
-            return found
+        return msgspec.json.decode(body, type=schedules.ScheduleRun)
     message = "it was deleted before it had ended; no further slot is started"
     raise errors.InvalidSetting(f"{metadata.namespace}/{metadata.name}", message)
 

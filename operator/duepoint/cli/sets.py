@@ -105,7 +105,7 @@ async def list_members(
             if has_more := total == count:
                 break
             total += 1
-            rows.append(_bare(_row(member), form))
+            rows.append(_row(member))
             if output.is_data(form):  # at once, so that any number takes little memory
                 output.write([rows.pop()], form)
     output.show_rows(rows, form, _OF_MEMBER, wide=_WIDE)
@@ -136,11 +136,6 @@ def _row(value: msgspec.Struct) -> output.Row:
     return made
 
 
-def _bare(row: output.Row, form: str) -> output.Row:
-    """Return the row; for YAML without the fields that are None."""
-    return {name: value for name, value in row.items() if form != "yaml" or value is not None}
-
-
 def _when(row: output.Row) -> str:
     """Return a cell with the schedule or instant of a member."""
     several = row["schedule"]
@@ -168,7 +163,7 @@ def _show_member(row: output.Row, form: str) -> None:
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in filled.items()
     }
-    output.show_row(_bare(row, form), form, cells)
+    output.show_row(row, form, cells)
 
 
 # -- changing ------------------------------------------------------------------------------------

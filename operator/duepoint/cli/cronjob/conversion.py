@@ -39,7 +39,6 @@ _OF_THE_SERVER = (
     "deletionGracePeriodSeconds", "managedFields", "selfLink", "clusterName",
 )  # fmt: skip
 _OF_OTHERS = ("ownerReferences", "finalizers")
-_FIRST = ("name", "generateName", "namespace")
 _RECORDS = ("kubectl.kubernetes.io/last-applied-configuration", "argocd.argoproj.io/tracking-id")
 
 
@@ -78,7 +77,7 @@ def _metadata(given: Any, namespace: str | None) -> tuple[Any, list[Problem]]:  
             kept[part] = _without(kept[part], _RECORDS)
         if part in kept and not kept[part]:
             del kept[part]
-    return _first(kept, _FIRST), notes
+    return kept, notes
 
 
 def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # noqa: ANN401 - any JSON
@@ -101,7 +100,7 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
             notes.append(note("spec.jobTemplate.metadata", message))
         rest = _without(template, ("metadata",))
         spec["jobTemplate"] = {"metadata": kept, **rest} if kept else rest
-    return _first(spec, ("schedule", "timeZone")), notes
+    return spec, notes
 
 
 def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
@@ -131,11 +130,6 @@ def _never_fires(text: str) -> bool:
     except errors.InvalidExpression as error:
         return error.never_fires
     return False
-
-
-def _first(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the same with these keys at the beginning."""
-    return {key: given[key] for key in names if key in given} | _without(given, names)
 
 
 def _without(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class RunSession:
         #: Objects that stay as they were, because their file is wrong now.
         self._former: set[ObjectName] = set()
         self._wrong: list[tuple[LocalObject, Problem]] = []
-        self._conditions: dict[tuple[str, str, str], str] = {}
+        self._conditions: set[tuple[str, str, str, str]] = set()
         self._has_failed = False
         self.log = view.RunLog(self._kind_of)
         self.schedules: list[dict[str, Any]] = []
@@ -268,18 +268,18 @@ class RunSession:
                 self._log("note", message=trouble)
         items = await running.listed(schedules.PLURAL)
         self.schedules = items
-        for item in items:
-            namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-            for condition in item.get("status", {}).get("conditions", ()):
-                kind, reason = condition["type"], condition.get("reason", "")
-                key = namespace, name, kind
-                if kind not in _TROUBLE or condition["status"] != "True":
-                    self._conditions.pop(key, None)
-                elif self._conditions.get(key) != reason:
-                    self._conditions[key] = reason
-                    found = {"namespace": namespace, "schedule": name, "type": kind}
-                    message = condition.get("message", "")
-                    self._log("condition", **found, reason=reason, message=message)
+        found = {
+            (item["metadata"]["namespace"], item["metadata"]["name"], one["type"], one["reason"]): (
+                one.get("message", "")
+            )
+            for item in items
+            for one in item.get("status", {}).get("conditions", ())
+            if one["type"] in _TROUBLE and one["status"] == "True"
+        }
+        for key in found.keys() - self._conditions:
+            what = dict(zip(("namespace", "schedule", "type", "reason"), key, strict=True))
+            self._log("condition", **what, message=found[key])
+        self._conditions = set(found)
 
     def _on_run(self, event: RunEvent) -> None:
         if (record := self.log.record(event)) is not None:
