@@ -7,11 +7,8 @@ they run.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -154,24 +151,3 @@ def no_crd() -> errors.InvalidSetting:
         "it has no Schedules (the CRD schedules.duepoint.dev is missing): install Duepoint, or"
         " write another --context",
     )
-
-
-# -- kubectl ---------------------------------------------------------------------------------------
-
-
-def kubectl(place: options.Place) -> list[str]:
-    """Return the kubectl of the PATH, else the one beside our interpreter, with its cluster flags.
-
-    Raises:
-        errors.InvalidSetting: there is no kubectl.
-    """
-    own = Path(sys.executable).with_name("kubectl")
-    found = shutil.which("kubectl") or (str(own) if own.exists() else None)
-    if found is None:
-        raise errors.InvalidSetting("kubectl", "is not on the PATH; install it")
-    words = [found]
-    if place.kubeconfig is not None:
-        words.append(f"--kubeconfig={place.kubeconfig}")
-    if place.context is not None:
-        words.append(f"--context={place.context}")
-    return words

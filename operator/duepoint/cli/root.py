@@ -75,10 +75,10 @@ _HOMES = {
         "Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.",
     ),
     "logs": (
-        "schedules.logs:logs",
+        "kubectl:logs",
         "Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.",
     ),
-    "dashboard": ("dashboard:dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
+    "dashboard": ("kubectl:dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
     "doctor": (
         "doctor:doctor",
         "Check an installation, and say what to do where something is wrong.",

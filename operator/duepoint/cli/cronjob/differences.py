@@ -47,7 +47,6 @@ class Difference:
 
     Attributes:
         day: the local date of the change, such as ``2027-03-28``.
-        is_gap: the clock goes forward on that day; else it goes back.
         left_out: times of the Schedule that the CronJob does not have.
         added: times of the CronJob that the Schedule does not have.
         runs: how often the CronJob runs on that day.
@@ -55,7 +54,6 @@ class Difference:
     """
 
     day: str
-    is_gap: bool
     left_out: tuple[int, ...]
     added: tuple[int, ...]
     runs: int
@@ -171,7 +169,6 @@ class _Search:
             return None
         return Difference(
             day=instants.utc_text(midnight * _SECOND_US)[:10],
-            is_gap=after > before,
             left_out=tuple(sorted(our_times - their_times)),
             added=tuple(sorted(their_times - our_times)),
             runs=sum(begin <= second < end for second in their_times),

@@ -51,10 +51,6 @@ class LocalObject(NamedTuple):
         metadata = self.document["metadata"]
         return self.document["kind"], metadata["namespace"], metadata["name"]
 
-    @property
-    def is_wrong(self) -> bool:
-        return not all(each.is_note for each in self.problems)
-
 
 class ManifestFiles:
     """The files and folders named on the command line.
