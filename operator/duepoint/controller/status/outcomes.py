@@ -68,16 +68,15 @@ class Outcomes:
         self._states = term.services.states
         self._term = term
         self._has_begun = asyncio.Event()
-        self._upheavals = term.queue.health.upheavals
         self.found = {uid: [record for _, record in listed] for uid, listed in found.items()}
         #: Uids, with the shards that have a record of it.
         self._places: dict[str, set[messages.ShardId]] = {
             uid: {shard for shard, _ in listed} for uid, listed in found.items()
         }
-        #: Records to remove, by shard: a status shows them, or another shard has a newer one.
-        #: Without the second rule a Schedule that always runs would keep its old records, and a
-        #: shard that closes waits until its ledger is empty.
-        self._unneeded: dict[messages.ShardId, set[str]] = collections.defaultdict(set)
+        #: Records to remove: a status shows them, or another shard has a newer one. Without the
+        #: second rule a Schedule that always runs would keep its old records, and a shard that
+        #: closes waits until its ledger is empty.
+        self._unneeded: set[tuple[messages.ShardId, str]] = set()
         self.turn = asyncio.Lock()
         #: Outcomes that are counted but not stored: their shard and their last entry, with the
         #: events that need a record stored.
@@ -129,7 +128,6 @@ class Outcomes:
         async with self.turn:
             await self._store_uncertain()
             entries = await self._ledger.read_outcomes(shards=shards, count=_BATCH)
-            self._store_lost()
             for shard, listed in itertools.groupby(entries, key=lambda entry: entry.shard):
                 await self._take(shard, list(listed))
             given = collections.Counter(entry.shard for entry in entries)
@@ -196,54 +194,35 @@ class Outcomes:
 
     def shown(self, uid: str) -> None:
         """Release the records of an object: its status shows all of them, or it is gone."""
-        for shard in self._places.get(uid, ()):
-            self._unneeded[shard].add(uid)
+        self._unneeded |= {(shard, uid) for shard in self._places.get(uid, ())}
 
     def place(self, uid: str, *shards: messages.ShardId) -> None:
         """Note that these shards get a newer record of this object, so that none is removed."""
-        self._places.setdefault(uid, set()).update(shards)
-        for uids in self._unneeded.values():
-            uids.discard(uid)
-
-    def _store_lost(self) -> None:
-        """Have unshown records stored again with the next outcome if a server may have lost them.
-
-        A server that went back shows counted entries again; the summaries recognise the newest.
-        """
-        if self._upheavals == self._term.queue.health.upheavals:
-            return
-        self._upheavals = self._term.queue.health.upheavals
-        for uid, shards in self._places.items():
-            state = self._states.get(uid)
-            if state is not None and any(uid not in self._unneeded[one] for one in shards):
-                state.recorded = None
+        places = self._places.setdefault(uid, set())
+        places.update(shards)
+        self._unneeded -= {(shard, uid) for shard in places}
 
     async def _store(self, shard: messages.ShardId, through: str, events: list[RunEvent]) -> None:
-        changed = [
-            (state, summary)
-            for uid in {event.uid for event in events}
-            if (state := self._states.get(uid)) is not None
-            and (summary := state.summary) is not None
-            and summary is not state.recorded
-        ]
-        packed = {state.uid: summaries.pack(summary, state.settled()) for state, summary in changed}
+        packed = {}
+        for uid in {event.uid for event in events}:
+            state = self._states.get(uid)
+            if state is not None and state.summary is not None:
+                packed[uid] = summaries.pack(state.summary, state.settled())
+                self._reporter.look(uid)  # the record stays until a status shows it
         of_runs = map(self._term.services.runs.record, events)
         packed |= {run_uid: record for run_uid, record in of_runs if run_uid}
         for uid in packed:
             self.place(uid, shard)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
         for uid in packed:
-            for older in self._places[uid] - {shard}:
-                self._unneeded[older].add(uid)
-        for state, summary in changed:
-            state.recorded = summary
+            self._unneeded |= {(older, uid) for older in self._places[uid] - {shard}}
 
     async def _remove(self) -> None:
-        for shard, uids in list(self._unneeded.items()):
-            if listed := list(uids):
-                await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
+        pairs = itertools.groupby(sorted(self._unneeded), key=lambda pair: pair[0])
+        for shard, listed in [(shard, [uid for _, uid in found]) for shard, found in pairs]:
+            await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
             for uid in listed:
-                uids.discard(uid)
+                self._unneeded.discard((shard, uid))
                 self._places[uid].discard(shard)
                 if not self._places[uid]:
                     del self._places[uid]

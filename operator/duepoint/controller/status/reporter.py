@@ -102,7 +102,7 @@ class Reporter:
             may_resume = b'"suspendUntil"' in seen.spec
             due_us = state.first_look_us(schedule, now_us, may_resume=may_resume)
             if due_us is not None:
-                self._check_in(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
+                self.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
@@ -111,7 +111,7 @@ class Reporter:
         if shown.managed_by in ("", self._term.installation):
             schedule.is_overwritten = shown != schedule.last()
             if schedule.is_overwritten:
-                self._check_in(seen.uid, self._rest(schedule))
+                self.look(seen.uid, self._rest(schedule))
         else:
             self._term.services.others.found(seen, self._term.record)
 
@@ -229,7 +229,7 @@ class Reporter:
         if event.reason:
             self._changed(schedule, _START_SECONDS)
         else:  # mostly the slot ends sooner, and one write shows its end
-            self._check_in(uid, _WAITING_SECONDS)
+            self.look(uid)
         if event.reason == Reason.FORBIDDEN:
             self._term.services.jobs.request(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):
@@ -357,8 +357,8 @@ class Reporter:
         if self._term.health.unwell("status", str(trouble)):
             telemetry.logger.warning("statuses cannot be written", error=str(trouble))
 
-    def _check_in(self, uid: str, seconds: float) -> None:
-        """Check in ``seconds`` whether the status has changed by itself."""
+    def look(self, uid: str, seconds: float = _WAITING_SECONDS) -> None:
+        """Look in ``seconds`` at the latest whether the status has changed."""
         self._writes.put(uid, uid, after=seconds)
 
     def _changed(self, schedule: ScheduleState, least_seconds: float = 0.0) -> None:
@@ -366,7 +366,7 @@ class Reporter:
         if schedule.changed_at is None:
             schedule.changed_at = self._term.clock.monotonic()
         seconds = max(least_seconds, self._rest(schedule))
-        self._check_in(schedule.uid, 0.0 if schedule.is_urgent else seconds)
+        self.look(schedule.uid, 0.0 if schedule.is_urgent else seconds)
 
     def _rest(self, schedule: ScheduleState) -> float:
         """Return the seconds until a change of runs may be written: two after the last write."""

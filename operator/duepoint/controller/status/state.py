@@ -52,7 +52,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         definition: the definition in the queue, once known.
         holds_nothing: whether the Schedule was refused and so has left the queue.
         summary: the fold of its runs; None until it is needed.
-        recorded: the summary as stored in the ledger, or in the published status.
         open: slots that had not ended when the queue was last read, although later ones may have.
         check: the newest check of a worker.
         refusals: how many slots in a row the API server has refused for their Job template.
@@ -79,7 +78,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     definition: Definition | None = None
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
-    recorded: summaries.Summary | None = None
     open: OpenSlots = ()
     check: RunEvent | None = None
     refusals: int = 0
@@ -170,7 +168,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def runs(self) -> summaries.Summary:
         """Return the fold of its runs; the first call reads it from the published status."""
         if self.summary is None:
-            self.summary = self.recorded = self.last().summary(self.name)
+            self.summary = self.last().summary(self.name)
         return self.summary
 
     def is_running(self, event: RunEvent) -> bool:
@@ -216,7 +214,7 @@ def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
     for record in map(summaries.unpack, texts):
         if record.order >= state.runs().order:
             settled = Watermark(record.settled_us, record.started_us, record.waiting_us)
-            state.summary = state.recorded = record
+            state.summary = record
             state.open = watermark.open_slots(settled)
 
 
