@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.controller import plan
-from duepoint.controller.schedules import fingerprints
+from duepoint.controller.schedules import store
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import virtualqueue
 from tests.support.builders import at
@@ -66,9 +66,9 @@ async def test_another_version_that_reads_a_spec_otherwise_writes_it_again(monke
         await world.clock.advance(5)
     armed = counting(world)
     if changed == "engine":
-        monkeypatch.setattr(fingerprints, "MEANING", fingerprints.MEANING + 1)
+        monkeypatch.setattr(store, "MEANING", store.MEANING + 1)
     else:
-        monkeypatch.setattr(fingerprints, "_zone_data", lambda _zone: "other data")
+        monkeypatch.setattr(store, "_zone_data", lambda _zone: "other data")
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         await compared(world)

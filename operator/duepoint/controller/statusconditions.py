@@ -53,7 +53,7 @@ class Report:
         return None if self.made is None else self.made.definition
 
 
-_ARMED = (Reason.ARMED, "the next slot is in the queue")
+ARMED = (Reason.ARMED, "the next slot is in the queue")
 
 #: After this many refused slots in a row, none is tried any more.
 REFUSALS = 3
@@ -108,11 +108,6 @@ def known_reason(text: str, otherwise: Reason) -> Reason:
         return otherwise
 
 
-def armed() -> tuple[Condition, ...]:
-    """Return the conditions of a Schedule that waits for its next slot."""
-    return conditions.ready(*_ARMED)
-
-
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
     """Return the report of an invalid spec, which has left the queue until an edit mends it."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SPEC
@@ -151,11 +146,6 @@ def stalled(generation: int, reason: Reason, message: str) -> Report:
     return Report(generation=generation, conditions=conditions.stalled(reason, message))
 
 
-def standing(reason: Reason, known: Definition | None, started: int) -> str:
-    """Return the message for an armed or completed Schedule without problems."""
-    return completion(known, started) if reason in conditions.WITHOUT_SLOTS else _ARMED[1]
-
-
 def completion(known: Definition | None, started: int) -> str:
     """Return why no slot is left after ``started`` runs."""
     most = None if known is None else known.rule.timing.max_runs
@@ -183,7 +173,7 @@ def _standing(known: Definition, why: str) -> tuple[Reason, str]:
     if timing.suspend and timing.suspend_until_us is not None:
         until = times.time_text(timing.suspend_until_us)
         return Reason.SUSPENDED, _because(f"suspended until {until}, slots from then on run", why)
-    return _ARMED
+    return ARMED
 
 
 def _because(fact: str, why: str) -> str:

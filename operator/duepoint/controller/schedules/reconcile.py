@@ -22,7 +22,7 @@ import msgspec
 from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedules import dryruns, fingerprints
+from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedules.store import Task
 from duepoint.controller.status import published
 from duepoint.controller.status.published import Status
@@ -57,7 +57,6 @@ class Reconciler:
 
     def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._key = term.queue.signed_blobs.digest("", b"fingerprint %d" % term.has_own_streams)
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         #: By uid: the generations that the API server or a worker has refused in this term.
@@ -296,10 +295,6 @@ class Reconciler:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def fingerprint(self, seen: Observed) -> bytes:
-        """Return the fingerprint of the inputs that this object's definition is made from."""
-        return fingerprints.of(seen.spec, self._key)
-
     def _parsed(self, seen: Observed) -> spec.ScheduleSpec:
         parsed = spec.parse(
             seen.spec,
@@ -308,7 +303,7 @@ class Reconciler:
             uid=seen.uid,
             generation=seen.generation,
             created_us=seen.created_us,
-            fingerprint=self.fingerprint(seen),
+            fingerprint=self._term.services.store.fingerprint(seen),
         )
         if not self._term.has_own_streams and actions.own_stream(parsed.action.target) is not None:
             raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))

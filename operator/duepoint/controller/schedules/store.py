@@ -9,16 +9,20 @@ look-up.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 
 import msgspec
 
+from duepoint import errors
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue.definitions import codec
+from duepoint.expressions import timezones
+from duepoint.schedules import definition as definitions
 
 #: The most deleted uids that are remembered; a list ends long before this many deletions.
 _TOMBSTONES = 100_000
@@ -48,7 +52,8 @@ class Store:
 
     def __init__(self, term: TermContext) -> None:
         self._reporter = term.services.reporter
-        self._reconciler = term.services.reconciler
+        key = b"fingerprint %d" % term.has_own_streams
+        self._key = term.queue.signed_blobs.digest("", key)
         self._clock = term.clock
         self.tasks: WorkQueue[Task] = WorkQueue(
             term.clock,
@@ -130,7 +135,7 @@ class Store:
 
     def _note_stored(self, seen: Observed, known: codec.StoredIdentity) -> None:
         """Record a stored generation as applied, if its fingerprint is the same."""
-        if known.fingerprint != self._reconciler.fingerprint(seen):
+        if known.fingerprint != self.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
         elif published.read(seen.status).has_accepted(seen.generation):
@@ -156,6 +161,10 @@ class Store:
 
     # -- the interface for the reconciler ----------------------------------------------------------
 
+    def fingerprint(self, seen: Observed) -> bytes:
+        """Return the fingerprint of the inputs that this object's definition is made from."""
+        return fingerprint(seen.spec, self._key)
+
     def is_deleted(self, uid: str) -> bool:
         """Whether the object is known to be gone."""
         return uid in self._deleted
@@ -173,3 +182,39 @@ class Store:
         """Record that this generation was applied: it is accepted or refused."""
         self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
         self._since_list.add(seen.uid)
+
+
+# -- fingerprints ------------------------------------------------------------------------------
+
+#: Incremented whenever the same spec comes to mean other slots, or another action.
+MEANING = 1
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def fingerprint(spec: bytes, key: str) -> bytes:
+    """Return a hash, in four bytes, of everything that the definition of a spec is made from.
+
+    An equal generation does not prove that the queue matches the object: with another blob key
+    workers cannot read the action, with other zone data the slots differ, and after a restore of
+    etcd the same generation, or a lower one, may have another spec. So the inputs are the spec as
+    canonical JSON, the installation (``key`` stands for its blob key, and for whether it has
+    streams in our Redis), the zone data, and the version of the meaning of specs. If it is equal,
+    nothing is done. Different inputs collide once in 4 billion.
+    """
+    try:
+        decoded = _decoder.decode(spec)
+        canonical = _encoder.encode(decoded)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        decoded, canonical = None, spec  # the parser will report what is wrong with it
+    zone = decoded.get("timeZone") if isinstance(decoded, dict) else None
+    content = b"%b\n%b\n%b\n%d" % (canonical, _zone_data(zone).encode(), key.encode(), MEANING)
+    return hashlib.blake2b(content, digest_size=definitions.FINGERPRINT_LENGTH).digest()
+
+
+def _zone_data(zone: object) -> str:
+    try:
+        return timezones.data_of(zone) if zone and isinstance(zone, str) else ""
+    except errors.InvalidExpression:
+        return ""

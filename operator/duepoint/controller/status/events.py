@@ -37,7 +37,7 @@ def of_event(
     related = job(about.namespace, event.job_name, event.job_uid) if event.job_name else None
 
     def changed(reason: str, note: str, *, warning: bool = True) -> Event:
-        return _event(about, "Run", reason, note, warning=warning)
+        return new_event(about, "Run", reason, note, warning=warning)
 
     if event.state is RunState.PENDING and event.reason == Reason.FORBIDDEN:
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
@@ -46,15 +46,15 @@ def of_event(
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
         note = f"the run of {slot} failed: {why}"
-        yield _event(about, "Run", RUN_FAILED, note, related=related)
+        yield new_event(about, "Run", RUN_FAILED, note, related=related)
     if after.counts.replaced > before.counts.replaced:
         note = f"the run of {slot} was replaced: {event.message}"
-        yield _event(about, "Run", RUN_REPLACED, note, warning=False, related=related)
+        yield new_event(about, "Run", RUN_REPLACED, note, warning=False, related=related)
     if after.retried is not None and after.failure is after.retried and before.failure is None:
         yield changed(RUN_FAILING, f"the run of {slot} fails again and again: {why}")
     if _has_recovered(before, after):
         note = f"the run of {slot} succeeded after a failure"
-        yield _event(about, "Run", RUN_RECOVERED, note, warning=False, related=related)
+        yield new_event(about, "Run", RUN_RECOVERED, note, warning=False, related=related)
     if missed := after.counts.missed - before.counts.missed:
         reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
         yield changed(reason, f"{_slots(missed, slot)} missed: {why}")
@@ -62,17 +62,11 @@ def of_event(
         is_unwanted = event.reason in _UNWANTED_SKIPS
         yield changed(RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {why}", warning=is_unwanted)
     if after.completed and not before.completed:
-        yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
+        yield new_event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
     was, gone = before.gone, after.gone
     is_new = gone is not None and (was is None or was.generation < gone.generation)
     if is_new or (event.is_open and event.reason == Reason.CIRCUIT_OPEN):
         yield changed(event.reason, event.message)
-
-
-def of_check(about: ObjectReference, check: RunEvent) -> Iterator[Event]:
-    """Yield an Event if a check of a generation's Secrets has found trouble."""
-    if check.reason == Reason.SECRET_UNAVAILABLE:
-        yield _event(about, "Reconcile", check.reason, check.message)
 
 
 def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
@@ -81,22 +75,17 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
         return
     for condition in report.conditions:
         if condition.type is ConditionType.STALLED:
-            yield _event(about, "Reconcile", condition.reason, condition.message)
+            yield new_event(about, "Reconcile", condition.reason, condition.message)
     if (made := report.made) is None:
         return
     if made.missed:
         note = f"slots that it names and that lay in the past: {made.missed}"
-        yield _event(about, "Reconcile", RUN_MISSED, note)
+        yield new_event(about, "Reconcile", RUN_MISSED, note)
     if made.skipped:
         note = f"slots that passed while it was suspended: {made.skipped}"
-        yield _event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
+        yield new_event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
     if made.definition.is_complete and not made.definition.rule.timing.is_by_hand:
-        yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
-
-
-def of_refused_pods(about: ObjectReference, refused: ObjectReference, message: str) -> Event:
-    """Return the Event for a Job that gets no Pods."""
-    return _event(about, "Run", Reason.PODS_REFUSED, message, related=refused)
+        yield new_event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
 
 
 def of_job_made_again(about: ObjectReference, job_name: str, job_uid: str) -> Event:
@@ -105,7 +94,7 @@ def of_job_made_again(about: ObjectReference, job_name: str, job_uid: str) -> Ev
         f"Job {job_name} is there again after it was deleted: its slot, which had ended, runs"
         " once more; a request to make it came late, or another client made it"
     )
-    return _event(
+    return new_event(
         about, "Run", JOB_MADE_AGAIN, note, related=job(about.namespace, job_name, job_uid)
     )
 
@@ -126,7 +115,7 @@ def _slots(count: int, newest: str) -> str:
     return f"the slot of {newest} was" if count == 1 else f"{count} slots up to {newest} were"
 
 
-def _event(
+def new_event(
     about: ObjectReference,
     action: str,
     reason: str,
@@ -135,6 +124,7 @@ def _event(
     warning: bool = True,
     related: ObjectReference | None = None,
 ) -> Event:
+    """Return an Event; a warning if users should take a look."""
     return Event(
         regarding=about, action=action, reason=reason, note=note, warning=warning, related=related
     )

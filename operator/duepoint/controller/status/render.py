@@ -168,15 +168,16 @@ def _ready(
         return condition
     is_suspended = condition.reason is Reason.SUSPENDED
     if is_suspended and known is not None and plan.has_resumed(known, now_us):
-        (condition, *_) = statusconditions.armed()
+        (condition, *_) = conditions.ready(*statusconditions.ARMED)
     if condition.reason is Reason.ARMED and runs.completed:
         condition = replace(condition, reason=statusconditions.reason_without_slots(known))
     is_over = condition.reason in conditions.WITHOUT_SLOTS
     if condition.status != "True" or not (is_over or condition.reason is Reason.ARMED):
         return condition
-    standing = statusconditions.standing(condition.reason, known, runs.counts.regular)
+    _, standing = statusconditions.ARMED
     problem = _worst(derived) or _newest_run(runs)
     if is_over:
+        standing = statusconditions.completion(known, runs.counts.regular)
         problem = f"{standing}; {problem}" if problem else ""
     return replace(condition, message=problem or standing)
 

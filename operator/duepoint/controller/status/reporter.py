@@ -239,7 +239,10 @@ class Reporter:
         """Apply a worker's check of the Secrets that a generation refers to."""
         answered = schedule.answered
         if state.apply_check(schedule, check):
-            self._record_all(changes.of_check(schedule.object, check))
+            if check.reason == Reason.SECRET_UNAVAILABLE:
+                self._term.record(
+                    changes.new_event(schedule.object, "Reconcile", check.reason, check.message)
+                )
             self._reported(schedule, is_new=schedule.generation > answered)
 
     # -- Jobs ------------------------------------------------------------------------------------
@@ -259,7 +262,9 @@ class Reporter:
             return
         schedule.refused_pods = message
         if job is not None:
-            self._term.record(changes.of_refused_pods(schedule.object, job, message))
+            self._term.record(
+                changes.new_event(schedule.object, "Run", Reason.PODS_REFUSED, message, related=job)
+            )
         self._changed(schedule, _START_SECONDS)
 
     # -- what the queue shows --------------------------------------------------------------------
