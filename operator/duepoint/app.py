@@ -43,6 +43,7 @@ from duepoint.worker import claimer, firing, ownership, results
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
+    from duepoint.httpapi import application
     from duepoint.tracing import otlp as tracing
 
 _KEY_BYTES = 32
@@ -370,8 +371,7 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 
 
 async def _api(chosen: settings.ApiSettings) -> None:
-    # Imported late: the other processes do not need these modules.
-    from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
+    from duepoint.httpapi import service  # noqa: PLC0415 - the other processes do not need it
 
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
@@ -383,16 +383,38 @@ async def _api(chosen: settings.ApiSettings) -> None:
         if chosen.api_dashboard:
             users = kubeapi.UserSessions(login, component="dashboard")
             stack.push_async_callback(users.close)
-        queue = open_queue(chosen, clock)
-        stack.push_async_callback(queue.close)
-        rights = access.Access(api, chosen.api_audiences)
-        handler = application.Application(calls.Shared(queue, clock, rights, users))
-        compared = comparedclock.ClockWatch(clock, health, api.time_us)
-        await stack.enter_async_context(services.beside(compared.run(queue.health.time_us)))
+        handler = await stack.enter_async_context(
+            answering(chosen, api=api, clock=clock, health=health, users=users)
+        )
         stop = asyncio.Event()
         draining_on_signals(stop.set)
-        await service.serve(chosen, queue, handler, health, stop)
+        await service.serve(chosen, handler, health, stop)
     telemetry.logger.info("stopped", api=chosen.identity)
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    chosen: settings.ApiSettings,
+    *,
+    api: kube_port.TimedApi,
+    clock: comparedclock.ComparedClock,
+    health: services.Health,
+    users: kubeapi.UserSessions | None = None,
+) -> AsyncIterator[application.Application]:
+    """Build the HTTP API and yield what answers its requests; ``users``: of the dashboard."""
+    from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
+
+    queue = open_queue(chosen, clock)
+    rights = access.Access(api, chosen.api_audiences)
+    compared = comparedclock.ClockWatch(clock, health, api.time_us)
+    try:
+        async with (
+            services.beside(compared.run(queue.health.time_us)),
+            services.beside(service.check(queue, health)),
+        ):
+            yield application.Application(calls.Shared(queue, clock, rights, users))
+    finally:
+        await queue.close()
 
 
 # -- what all processes have ----------------------------------------------------------------

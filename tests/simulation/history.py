@@ -20,7 +20,6 @@ from typing import Any
 from duepoint import app, comparedclock, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.controller.watching import directwatch
-from duepoint.httpapi import access, application, calls
 from duepoint.kube import port, schedules
 from tests.simulation import apiclient, chance, faults, receiver
 from tests.simulation.cluster import NAMESPACE, SYSTEM_NAMESPACE, Cluster, MadeJob, Session
@@ -295,23 +294,21 @@ class _History:
             await claimer.run()
 
     async def _serve(self, name: str) -> None:
-        clock, health = comparedclock.ComparedClock(clocks.SystemClock()), services.Health()
-        chosen, api = self._settings(settings.ApiSettings, name), self._session()
-        queue = app.open_queue(chosen, clock)
-        rights = access.Access(api, chosen.api_audiences)
-        handler = application.Application(calls.Shared(queue, clock, rights, None))
-        compared = comparedclock.ClockWatch(clock, health, api.time_us)
-        running = asyncio.create_task(compared.run(queue.health.time_us))
-        self._ends[name] = running.cancel
-        process = running_process.get()
-        self._client.open(process, handler)
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
-        finally:
-            self._client.close(process)
-            running.cancel()
-            await queue.close()
+        clock = comparedclock.ComparedClock(clocks.SystemClock())
+        async with app.answering(
+            self._settings(settings.ApiSettings, name),
+            api=self._session(),
+            clock=clock,
+            health=services.Health(),
+        ) as handler:
+            stop = asyncio.Event()
+            self._ends[name] = stop.set
+            process = running_process.get()
+            self._client.open(process, handler)
+            try:
+                await stop.wait()
+            finally:
+                self._client.close(process)
 
     def _settings(self, kind: type[Any], name: str) -> Any:
         return _settings(kind, name, self._key)

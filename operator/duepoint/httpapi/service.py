@@ -12,7 +12,8 @@ from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import application
 from duepoint.net import httpserver, requests
 
-_QUEUE = "queue"
+#: The parts of its health: whether it takes requests, and whether the queue can be used.
+_SERVING, _QUEUE = "serving", "queue"
 _RETRY_SECONDS = 1.0
 #: Time between health checks while the queue is available.
 _CHECK_SECONDS = 5.0
@@ -20,7 +21,6 @@ _CHECK_SECONDS = 5.0
 
 async def serve(
     chosen: settings.ApiSettings,
-    queue: delayqueue.DelayQueue,
     handler: application.Application,
     health: services.Health,
     stop: asyncio.Event,
@@ -31,7 +31,7 @@ async def serve(
     """
     tls = None if chosen.tls_cert_file is None else ServerCertificate(chosen.tls_cert_file)
     server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
-    health.expect(_QUEUE)
+    health.expect(_SERVING)
     context = None if tls is None else tls.context
     try:
         await server.start(chosen.listen_address, chosen.api_port, context)
@@ -41,22 +41,23 @@ async def serve(
             settings.variable("api_port"),
             f"{place} cannot be used ({error.strerror}); choose another port",
         ) from error
+    health.well(_SERVING)
     telemetry.logger.info("serving", port=server.port, tls=tls is not None)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(services.beside(_check(queue, health)))
             if tls is not None:
                 await stack.enter_async_context(services.beside(tls.watch()))
             await stop.wait()
         # A Service still routes to a Pod for some moments after its SIGTERM.
-        health.unwell(_QUEUE, "draining")
+        health.unwell(_SERVING, "draining")
         await server.leave(chosen.grace_seconds / 4)
     finally:
         await server.close(chosen.grace_seconds * 3 / 4)
 
 
-async def _check(queue: delayqueue.DelayQueue, health: services.Health) -> None:
-    """Report in health and metrics whether the queue can be used, until cancelled."""
+async def check(queue: delayqueue.DelayQueue, health: services.Health) -> None:
+    """Read the queue's layout, and report whether the queue can be used, until cancelled."""
+    health.expect(_QUEUE)
     while True:
         try:
             await queue.layouts.read()
