@@ -358,7 +358,7 @@ class JobSync:
             has_ended = job.is_wanted or state.has_ended(job.slot_us)
             if not has_ended or job.slot_us in held_us:
                 waits.append(_AGAIN_SECONDS)
-            elif job.name in shown_running or keeps(job.namespace, job.name):
+            elif job.name in shown_running or keeps(job.owner, job.name):
                 continue
             elif (left_us := self.late.stays_until_us(job) - now_us) > 0:
                 waits.append(min(max(left_us / 1e6, 0.1), _AGAIN_SECONDS))
@@ -370,7 +370,6 @@ class JobSync:
         await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
         await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
         await faults.reach(FaultPoint.AFTER_JOB_DELETED)
-        self.late.record_gone(job.owner.uid, job.name, job.uid, self._term.clock.now_us())
         job.is_leaving = True  # or the next sync would delete it again
 
     # -- Pods --------------------------------------------------------------------------------------

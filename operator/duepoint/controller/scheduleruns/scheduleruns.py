@@ -67,9 +67,8 @@ class ScheduleRuns:
         self._definitions = term.services.reconciler.stored
         self._outcomes = term.services.outcomes
         self._runs: dict[str, ScheduleRunState] = {}
-        self._by_schedule: dict[tuple[str, str], set[str]] = {}
-        #: By namespace and the digest at the end of its Jobs' names.
-        self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
+        #: By namespace and name of the Schedule, and the digest at the end of its Jobs' names.
+        self._of_schedules: dict[tuple[str, str], dict[str, ScheduleRunState]] = {}
         #: Set while slots of deleted ScheduleRuns may be in the queue, as when a term begins.
         self._unwanted = asyncio.Event()
         #: Deleted since the last list: an object read before that may still arrive.
@@ -128,12 +127,12 @@ class ScheduleRuns:
 
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
-        for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
-            self._check_soon(self._runs[uid])
+        for run in self._of_schedules.get((seen.namespace, seen.name), {}).values():
+            self._check_soon(run)
 
-    def keeps(self, namespace: str, job_name: str) -> bool:
+    def keeps(self, owner: jobs.JobOwner, job_name: str) -> bool:
         """Whether a finished Job must stay: no published status shows how its run ended."""
-        run, slot_us = self._of_job(namespace, job_name)
+        run, slot_us = self._of_job(owner.namespace, owner.name, job_name)
         return run is not None and not runstate.shows_end(run, slot_us)
 
     def request(self) -> None:
@@ -170,19 +169,16 @@ class ScheduleRuns:
             return
         run = runstate.run_of(seen, self._outcomes.found.pop(seen.uid, ()))
         self._runs[seen.uid] = run
-        self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
-        self._by_digest[_digest(run)] = run
+        self._of_schedules.setdefault(run.schedule_key, {})[_digest(run)] = run
         self._check_soon(run)
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
         if (run := self._runs.pop(uid, None)) is None:
             return
-        named = self._by_schedule[run.schedule_key]
-        named.discard(uid)
-        if not named:
-            del self._by_schedule[run.schedule_key]
-        del self._by_digest[_digest(run)]
+        del self._of_schedules[run.schedule_key][_digest(run)]
+        if not self._of_schedules[run.schedule_key]:
+            del self._of_schedules[run.schedule_key]
         self._outcomes.shown(uid)
         if run.ended_us is None:
             self._unwanted.set()
@@ -191,14 +187,17 @@ class ScheduleRuns:
         """Return the ScheduleRun that requested an event's slot, and that slot."""
         if event.run_uid:
             return self._runs.get(event.run_uid), event.slot_us
-        return self._of_job(event.namespace, event.job_name)
+        return self._of_job(event.namespace, event.name, event.job_name)
 
-    def _of_job(self, namespace: str, job_name: str) -> tuple[ScheduleRunState | None, int]:
+    def _of_job(
+        self, namespace: str, schedule: str, job_name: str
+    ) -> tuple[ScheduleRunState | None, int]:
         """Return the ScheduleRun whose Job can have this name, and its slot."""
         if _JOB_OF_A_RUN.search(job_name) is None:
             return None, 0
         _, seconds, digest = job_name.rsplit("-", 2)
-        run, slot_us = self._by_digest.get((namespace, digest)), int(seconds) * 1_000_000
+        runs, slot_us = self._of_schedules.get((namespace, schedule), {}), int(seconds) * 1_000_000
+        run = runs.get(digest)
         is_its_own = run is not None and run.job_name(slot_us) == job_name
         return (run, slot_us) if is_its_own else (None, 0)
 
@@ -456,5 +455,5 @@ class ScheduleRuns:
             runstate.adopt(run, status, [runstatus.pack(run.course)])
 
 
-def _digest(run: ScheduleRunState) -> tuple[str, str]:
-    return run.seen.namespace, run.job_name(0).rpartition("-")[2]
+def _digest(run: ScheduleRunState) -> str:
+    return run.job_name(0).rpartition("-")[2]
