@@ -173,14 +173,6 @@ ResultT = TypeVar("ResultT")
 Work = Callable[[Term], Coroutine[Any, Any, None]]
 
 
-@dataclass(slots=True)
-class _Holding:
-    """Our hold on the Lease: its last known state, and the term that it carries."""
-
-    lease: leases.Lease
-    term: Term
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[ResultT]):
     """The value that a call returned; it may be None."""
@@ -223,6 +215,8 @@ class Elector:
         self._watchdog = watchdog
         self._on_change = on_change or (lambda _leading, _epoch: None)
         self._random = rng or random.Random()  # noqa: S311 - jitter
+        #: The Lease as a leader has written it last.
+        self._lease = leases.Lease(holder="", duration_seconds=0, transitions=0)
         #: The version of the Lease that a candidate has seen last, and since when it has.
         self._version: str | None = None
         self._since = 0.0
@@ -239,10 +233,10 @@ class Elector:
         """
         pauses = self._pauses()
         while True:
-            holding = await self._campaign()
+            term = await self._campaign()
             began = self._clock.monotonic()
-            is_lost = await self._lead(holding, work)
-            _log.info("term over", epoch=holding.term.epoch, is_lost=is_lost)
+            is_lost = await self._lead(term, work)
+            _log.info("term over", epoch=term.epoch, is_lost=is_lost)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
             # Always wait, or failing terms would follow each other in a tight loop. After a
@@ -252,16 +246,16 @@ class Elector:
 
     # -- candidate -------------------------------------------------------------------------
 
-    async def _campaign(self) -> _Holding:
+    async def _campaign(self) -> Term:
         self._version = None
-        while (holding := await self._attempt()) is None:
+        while (term := await self._attempt()) is None:
             await self._clock.sleep(self._poll_pause())
-        return holding
+        return term
 
     def _poll_pause(self) -> float:
         return LOOK_SECONDS * self._random.uniform(0.75, 1.0)
 
-    async def _attempt(self) -> _Holding | None:
+    async def _attempt(self) -> Term | None:
         """Read the Lease once, and try to take it if it is free."""
         started = self._clock.monotonic()
         look = await self._call(self._port.get, CALL_SECONDS)
@@ -277,9 +271,9 @@ class Elector:
         epoch = Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
-        holding = _Holding(wanted, Term(epoch, inherited, self._clock.monotonic))
-        taken = await self._write(holding, wanted, CALL_SECONDS)
-        return holding if taken else None
+        term = Term(epoch, inherited, self._clock.monotonic)
+        taken = await self._write(term, wanted, CALL_SECONDS)
+        return term if taken else None
 
     def _is_free(self, current: leases.Lease | None, started: float) -> bool:
         """Whether no replica can trust in this Lease any more; also updates the observation.
@@ -313,9 +307,8 @@ class Elector:
 
     # -- leader ----------------------------------------------------------------------------
 
-    async def _lead(self, holding: _Holding, start_work: Work) -> bool:
+    async def _lead(self, term: Term, start_work: Work) -> bool:
         """Lead for one term; return whether the Lease was lost."""
-        term = holding.term
         self._was_held = True
         self._newest_epoch = max(self._newest_epoch, term.epoch)
         _log.info("leading", epoch=term.epoch, identity=self.identity)
@@ -323,34 +316,33 @@ class Elector:
         work = asyncio.create_task(start_work(term), name=f"term {term.epoch}")
         is_lost = False
         try:
-            is_lost = await self._keep(holding, work)
+            is_lost = await self._keep(term, work)
             return is_lost
         finally:
             term.end()  # first of all, so that ``is_held`` is False from now on
             self._on_change(False, term.epoch)  # noqa: FBT003
             await self._stop(work)
             if not is_lost:
-                await self._release(holding)
+                await self._release(term)
 
-    async def _keep(self, holding: _Holding, work: asyncio.Task[None]) -> bool:
+    async def _keep(self, term: Term, work: asyncio.Task[None]) -> bool:
         """Renew until the Lease is lost (True) or the work ends, which is noticed at once."""
-        term = holding.term
         while True:
             pause = RETRY_SECONDS * self._random.uniform(1.0, 1.2)
             if await self._ends_within(work, min(pause, term.seconds_left())):
                 return False
-            if not term.is_held() or not await self._renew(holding):
+            if not term.is_held() or not await self._renew(term):
                 return True
 
-    async def _renew(self, holding: _Holding) -> bool:
+    async def _renew(self, term: Term) -> bool:
         """Try to renew; False = another replica has the Lease."""
-        lease, term = holding.lease, holding.term
+        lease = self._lease
         notes = {**lease.annotations, **term.notes}
         # The API server gives an unchanged object no new version, so a candidate would take the
         # Lease for abandoned. So the time rises even if the wall clock stands still or goes back.
         renewed_us = max(self._clock.now_us(), lease.renewed_us + 1)
         wanted = replace(lease, renewed_us=renewed_us, annotations=notes)
-        written = await self._write(holding, wanted, term.seconds_left())
+        written = await self._write(term, wanted, term.seconds_left())
         if written is not False:
             return True
         current = await self._call(self._port.get, term.seconds_left())
@@ -361,10 +353,10 @@ class Elector:
             return False
         # It was deleted or edited, or a write of ours that seemed to fail has arrived: the next
         # renewal continues from there. We may create it while our trust lasts.
-        holding.lease = replace(found, annotations={**found.annotations, **notes})
+        self._lease = replace(found, annotations={**found.annotations, **notes})
         return True
 
-    async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:
+    async def _write(self, term: Term, wanted: leases.Lease, seconds: float) -> bool | None:
         """Write the Lease; return whether the write was accepted, or None if that is unknown."""
         began = self._clock.monotonic()
         put = self._port.update if wanted.version else self._port.create
@@ -375,8 +367,8 @@ class Elector:
             return None
         if answer.value is None:
             return False
-        holding.lease = answer.value
-        holding.term.trust_until(began + DEADLINE_SECONDS)
+        self._lease = answer.value
+        term.trust_until(began + DEADLINE_SECONDS)
         if self._watchdog is not None:
             ends_at = began + DEADLINE_SECONDS + STOP_SECONDS
             self._watchdog.guard(ends_at - self._clock.monotonic())
@@ -392,10 +384,10 @@ class Elector:
         if not work.cancelled() and (error := work.exception()) is not None:
             _log.error("the work of the term failed", exc_info=error)
 
-    async def _release(self, holding: _Holding) -> None:
+    async def _release(self, term: Term) -> None:
         """Release the Lease, so that no standby has to wait until it expires; best effort."""
-        mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
-        lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
+        mark = {RELEASED_ANNOTATION: str(term.epoch)}
+        lease = replace(self._lease, holder="", annotations={**self._lease.annotations, **mark})
         await self._call(lambda: self._port.update(lease), RELEASE_SECONDS)
 
     # -- waiting ---------------------------------------------------------------------------

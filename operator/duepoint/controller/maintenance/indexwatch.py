@@ -136,7 +136,6 @@ SWEEP_PART = "sweep"
 SWEEP_SECONDS = 3_600.0
 #: The share of the time that a walk may take.
 _SWEEP_DUTY = 0.05
-_LEAST_PAUSE_SECONDS = 0.005
 
 
 class Sweeps:
@@ -169,39 +168,34 @@ class Sweeps:
         await self._asked.wait()
         await self._term.repeat(
             SWEEP_PART,
-            self._walk_all,
+            self._walk,
             "the index cannot be swept",
             asked=self._asked,
             every_seconds=self._every_seconds,
         )
 
-    async def _walk_all(self) -> None:
+    async def _walk(self) -> None:
+        clock = self._term.clock
         for shard in sharding.own_shards(self._term.queue.layouts.known()):
+            sweep = self._term.queue.sweeper.sweep(shard, self._term.epoch, due_of=self._due_us)
+            began = clock.monotonic()
             try:
-                await self._walk(shard)
+                async for swept in sweep:
+                    if swept.armed or swept.blobs or swept.texts:
+                        telemetry.logger.warning(
+                            "lost chains are armed again, or unused blobs and texts removed",
+                            shard=shard,
+                            armed=swept.armed,
+                            blobs=swept.blobs,
+                            texts=swept.texts,
+                        )
+                    await clock.sleep((clock.monotonic() - began) * (1 / _SWEEP_DUTY - 1))
+                    began = clock.monotonic()
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
             except errors.TryLater:
                 self._term.services.index.suspect()  # this shard alone may be gone
                 raise
-
-    async def _walk(self, shard: messages.ShardId) -> None:
-        clock = self._term.clock
-        began = clock.monotonic()
-        async for swept in self._term.queue.sweeper.sweep(
-            shard, self._term.epoch, due_of=self._due_us
-        ):
-            if swept.armed or swept.blobs or swept.texts:
-                telemetry.logger.warning(
-                    "lost chains are armed again, or unused blobs and texts removed",
-                    shard=shard,
-                    armed=swept.armed,
-                    blobs=swept.blobs,
-                    texts=swept.texts,
-                )
-            spent = clock.monotonic() - began
-            await clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _SWEEP_DUTY - 1)))
-            began = clock.monotonic()
 
     def _due_us(self, known: Definition) -> int | None:
         state = self._term.services.states.get(known.uid)

@@ -36,7 +36,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.schedules import conditions
-from duepoint.schedules.conditions import Condition, Reason
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 PART = "schedulesets"
@@ -294,8 +294,10 @@ class ScheduleSets:
         """Set the conditions of the newest generation, and write the status if it has changed."""
         if (state.answer, state.answered) != (answer, state.seen.generation):
             state.answer, state.answered = answer, state.seen.generation
-            for event in setstatus.events_of_answer(state):
-                self._term.record(event)
+            shown = {each.get("message") for each in state.published.get("conditions") or ()}
+            for one in answer:
+                if one.type is ConditionType.STALLED and one.message not in shown:
+                    self._term.record(setstatus.event(state, one.reason, one.message))
         fields = setstatus.rendered(
             state, managed_by=self._term.installation, now_us=self._term.clock.now_us()
         )

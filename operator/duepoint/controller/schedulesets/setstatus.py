@@ -8,7 +8,6 @@ change by themselves, so that the status of an unchanged object is not written a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,14 +268,6 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
 
 
 # -- Events ----------------------------------------------------------------------------------------
-
-
-def events_of_answer(state: FollowedSet) -> Iterator[Event]:
-    """Yield Events about a refused spec, unless the status already says so."""
-    shown = {str(each.get("message")) for each in state.published.get("conditions") or ()}
-    for condition in state.answer:
-        if condition.type is ConditionType.STALLED and condition.message not in shown:
-            yield event(state, condition.reason, condition.message)
 
 
 def event(state: FollowedSet, reason: Reason, note: str) -> Event:
