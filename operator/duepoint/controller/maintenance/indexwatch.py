@@ -39,10 +39,6 @@ class IndexWatch:
         self._upheavals = term.queue.health.upheavals
         self._asked = asyncio.Event()
 
-    def check_soon(self) -> None:
-        """Check soon: a server may have changed."""
-        self._asked.set()
-
     def suspect(self) -> None:
         """Check and then compare everything: a server was unavailable or may have lost data."""
         self._is_suspect = True

@@ -195,6 +195,8 @@ class ScheduleSets:
             seen = observed.of_object(item)
             if state is None:
                 state = self._states[uid] = setstatus.begun(seen, self._term.clock.now_us())
+            if state.seen.generation != seen.generation:
+                state.answer = ()
             state.seen, state.is_unread = seen.without_texts(), False
             if seen.deleted:
                 state.is_unread = True
@@ -292,8 +294,8 @@ class ScheduleSets:
 
     async def _publish(self, state: FollowedSet, answer: tuple[Condition, ...]) -> None:
         """Set the conditions of the newest generation, and write the status if it has changed."""
-        if (state.answer, state.answered) != (answer, state.seen.generation):
-            state.answer, state.answered = answer, state.seen.generation
+        if state.answer != answer:
+            state.answer = answer
             shown = {each.get("message") for each in state.published.get("conditions") or ()}
             for one in answer:
                 if one.type is ConditionType.STALLED and one.message not in shown:

@@ -100,7 +100,6 @@ class FollowedSet:
         status: the current status, as far as we know.
         published: the status in the API server, as far as we know.
         answer: the conditions of the newest generation; empty = none was processed in this term.
-        answered: that generation.
         accepted: the newest generation that was accepted; -1 = none.
         rows_condition: the condition about invalid rows; None = all are valid.
         record: the record in the queue.
@@ -115,7 +114,6 @@ class FollowedSet:
     status: SetStatus
     published: dict[str, Any] = field(default_factory=dict)
     answer: tuple[Condition, ...] = ()
-    answered: int = -1
     accepted: int = -1
     rows_condition: Condition | None = None
     record: SetRecord | None = None
@@ -133,8 +131,7 @@ class FollowedSet:
     def has_answered(self) -> bool:
         """Whether the newest generation was accepted or refused."""
         is_refused = any(each.type is ConditionType.STALLED for each in self.answer)
-        generation = self.seen.generation
-        return self.accepted == generation or (is_refused and self.answered == generation)
+        return self.accepted == self.seen.generation or is_refused
 
 
 def begun(seen: Observed, now_us: int) -> FollowedSet:
@@ -174,11 +171,11 @@ def rendered(state: FollowedSet, *, managed_by: str, now_us: int) -> dict[str, A
         listed.append(state.rows_condition)
     if status.lost is not None:
         listed.append(data_lost(status.lost, status.members or 0))
-    status.observed_generation = state.answered
+    status.observed_generation = state.seen.generation
     status.managed_by = managed_by
     status.conditions = conditions.rendered(
         listed,
-        generation=state.answered,
+        generation=state.seen.generation,
         now=times.time_text(now_us),
         previous=state.published.get("conditions") or (),
     )

@@ -150,7 +150,7 @@ class Outcomes:
         for entry in entries:
             if entry.back_us:
                 self._term.services.resync.request()
-                self._term.services.index.check_soon()
+                self._term.services.index.suspect()
                 continue
             events = _events(entry)
             counted += events
