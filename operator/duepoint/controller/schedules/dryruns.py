@@ -33,23 +33,21 @@ class DryRuns:
         self._api = api
         self._verdicts: dict[_Key, Verdict] = {}
 
-    async def verdict(
-        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
-    ) -> Verdict:
-        """Return whether Jobs of this template can be created under the name of the next slot."""
+    async def verdict(self, target: actions.JobAction, facts: jobbuilder.SlotFacts) -> Verdict:
+        """Return whether Jobs of this template can be created under the name of a slot."""
         template = target.opened()
         try:
-            job = jobbuilder.job_for(template, _facts(wanted, payload), has_variables=False)
+            job = jobbuilder.job_for(template, facts, has_variables=False)
         except errors.InvalidSpec as error:
             return jobs.JobRefused(Reason.INVALID_JOB_TEMPLATE, str(error))
         # The length matters only for an Indexed Job: the API server shortens other Pods' names.
         spec = template.get("spec")
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
         length = len(str(job["metadata"]["name"])) if is_indexed else 0
-        key = wanted.namespace, hashlib.sha256(target.template).digest(), length
+        key = facts.namespace, hashlib.sha256(target.template).digest(), length
         if key in self._verdicts:
             return self._verdicts[key]
-        verdict = await jobs.dry_run(self._api, wanted.namespace, job)
+        verdict = await jobs.dry_run(self._api, facts.namespace, job)
         if verdict is None or verdict.reason is Reason.INVALID_JOB_TEMPLATE:
             if len(self._verdicts) >= _REMEMBERED:
                 self._verdicts.clear()
@@ -57,7 +55,7 @@ class DryRuns:
         return verdict
 
 
-def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:
+def facts_of(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:
     """Return the facts of the next slot; if none is left, of the definition's beginning."""
     timeline = plan.slots_of(wanted)
     following = timeline.next_after(wanted.not_before_us)

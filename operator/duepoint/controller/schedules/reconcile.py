@@ -166,7 +166,8 @@ class Reconciler:
             verdict: dryruns.Verdict = None
             if isinstance(wanted.action.target, actions.JobAction) and not is_accepted:
                 verdict = await others.dry_runs.verdict(
-                    made.definition, wanted.action.target, wanted.action.payload
+                    wanted.action.target,
+                    dryruns.facts_of(made.definition, wanted.action.payload),
                 )
             if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
                 refusal = statusconditions.stalled(seen.generation, verdict.reason, verdict.message)

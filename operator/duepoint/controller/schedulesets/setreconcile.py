@@ -22,18 +22,14 @@ from duepoint.controller.schedules.dryruns import Verdict
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost
 from duepoint.controller.term import TermContext
-from duepoint.kube import jobs, times
+from duepoint.kube import jobbuilder, jobs, times
 from duepoint.schedules import actions, conditions
-from duepoint.schedules import definition as definitions
-from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 #: A member that is late by less is just being claimed: that is not a lag.
 _NO_LAG_US = 1_000_000
-#: The rule of a Job that is only used for a dry run.
-_EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
 #: Reasons of a verdict that only an edit changes.
 _REFUSALS = (Reason.TARGET_UNAVAILABLE, Reason.INVALID_JOB_TEMPLATE)
@@ -139,19 +135,17 @@ async def _verdict(term: TermContext, spec: setspec.SetSpec, *, is_accepted: boo
             return jobs.JobRefused(Reason.TARGET_UNAVAILABLE, full)
     if not isinstance(target, actions.JobAction) or is_accepted:
         return None
-    example = definitions.Definition(
+    facts = jobbuilder.SlotFacts(
         namespace=spec.namespace,
-        name=spec.name[:_LONGEST_NAME],
-        uid=spec.uid,
-        generation=spec.generation,
-        timing_generation=spec.generation,
-        created_us=spec.created_us,
-        not_before_us=term.clock.now_us(),
-        state=definitions.State.ARMED,
-        rule=_EXAMPLE,
-        target=term.queue.signed_blobs.digest(spec.namespace, spec.blob),
+        schedule_name=spec.name[:_LONGEST_NAME],
+        schedule_uid=spec.uid,
+        slot_us=term.clock.now_us(),
+        previous_us=None,
+        trigger="Schedule",
+        payload=bytes(spec.action.payload) if spec.action.payload else None,
+        time_zone="Etc/UTC",
     )
-    return await term.services.dry_runs.verdict(example, target, spec.action.payload)
+    return await term.services.dry_runs.verdict(target, facts)
 
 
 # -- counting ----------------------------------------------------------------------------------
