@@ -31,7 +31,6 @@ from duepoint.schedules.sets import setspec
 #: API groups of Kubernetes itself, which contain none of our kinds.
 _KUBERNETES = ("batch/", "apps/")
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
-_LARGEST_NUMBER = 1 << 63
 
 _UID = "00000000-0000-4000-8000-000000000000"
 
@@ -146,9 +145,7 @@ def _parsed(
     kind: str, content: dict[str, Any], *, namespace: str, created_us: int
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
-    created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
-    if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
-        generation = 1
+    created = _instant(metadata.get("creationTimestamp"))
     created_us = created_us if created is None else created
     try:
         # As compact as the API server writes it, because the size of a payload is limited.
@@ -164,7 +161,7 @@ def _parsed(
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
             uid=_text(metadata.get("uid")) or _UID,
-            generation=generation,
+            generation=1,
             created_us=created_us,
         )
         return spec if isinstance(spec, specs.ScheduleSpec) else None, []

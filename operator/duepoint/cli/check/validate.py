@@ -160,8 +160,6 @@ def accepted(
 _WIDTHS = {
     "schedule": 28, "scheduledTime": 20, "local": 25, "outcome": 10, "reason": 16, "firedAt": 24,
 }  # fmt: skip
-#: A placeholder for the digest of an action, which is not needed here.
-_TARGET = ""
 
 #: An outage: when it begins and ends.
 Outage = tuple[int, int]
@@ -255,7 +253,8 @@ def _rows(
             settled_through=instants.utc_text(before_us),
         )
     now_us = _up_at(spec.created_us, outages) if is_new else before_us
-    made = plan.decide(spec, None, status, now_us, target=_TARGET)
+    # The digest of the action is not needed here.
+    made = plan.decide(spec, None, status, now_us, target="")
     local = instants.LocalTime(spec.rule.timing.time_zone)
     for row in () if made is None else _ended(made, spec.created_us, to_us, outages):
         slot_us = row.pop("slotUs")

@@ -160,13 +160,8 @@ def quitting() -> Iterator[Callable[[], bool]]:
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
     try:
-        yield lambda: b"q" in _typed(descriptor).lower()
+        yield lambda: bool(
+            select.select([descriptor], [], [], 0)[0] and b"q" in os.read(descriptor, 1_024).lower()
+        )
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _typed(descriptor: int) -> bytes:
-    typed = b""
-    while select.select([descriptor], [], [], 0)[0] and (more := os.read(descriptor, 1_024)):
-        typed += more
-    return typed

@@ -6,6 +6,7 @@ Lease) are left out, and the answer says less. Instants in microseconds, 0 = unk
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -237,21 +238,19 @@ def _is_of(job: Object, known: ScheduleFacts) -> bool:
 async def _jobs(
     server: clusters.ClusterSession, known: ScheduleFacts
 ) -> tuple[JobFacts, ...] | None:
+    made = []
     try:
-        listed = await job_objects(server, known)
+        for job in await job_objects(server, known):
+            name, has_ended, trouble = job["metadata"]["name"], is_over(job), ""
+            with contextlib.suppress(kube_errors.ApiError):  # they may not be read
+                found = () if has_ended else await pods(server, name)
+                trouble = next((why for pod in reversed(found) for why in _troubles(pod)), "")
+            made.append(
+                JobFacts(name=name, slot_us=slot_us(job), is_over=has_ended, pod_trouble=trouble)
+            )
     except kube_errors.ApiError:
         return None
-    return tuple(
-        [
-            JobFacts(
-                name=(name := job["metadata"]["name"]),
-                slot_us=slot_us(job),
-                is_over=(has_ended := is_over(job)),
-                pod_trouble="" if has_ended else await _pod_trouble(server, name),
-            )
-            for job in listed
-        ]
-    )
+    return tuple(made)
 
 
 def is_over(job: Object) -> bool:
@@ -269,14 +268,6 @@ async def pods(server: clusters.ClusterSession, job_name: str) -> list[Object]:
     selector = f"batch.kubernetes.io/job-name={job_name}"
     found = await clusters.get(server, path, labelSelector=selector)
     return sorted(found["items"], key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
-
-
-async def _pod_trouble(server: clusters.ClusterSession, job_name: str) -> str:
-    try:
-        found = await pods(server, job_name)
-    except kube_errors.ApiError:
-        return ""
-    return next((trouble for pod in reversed(found) for trouble in _troubles(pod)), "")
 
 
 def has_log(pod: Object) -> bool:
