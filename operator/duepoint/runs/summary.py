@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from duepoint.expressions import expression
 from duepoint.runs import history as histories
 from duepoint.runs.run import ENDED, STARTED, Note, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
@@ -302,7 +303,12 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     is_shown_elsewhere = bool(event.run_uid) and event.reason != Reason.NAME_CONFLICT
     if event.slot_us <= newest_us or is_shown_elsewhere:
         return summary
-    return replace(summary, missed=Note.of(event))
+    missed = Note.of(event)
+    if event.reason != Reason.NAME_CONFLICT:  # its message names the Job
+        why = event.message or event.reason
+        message = f"the slot of {expression.utc_text(event.slot_us)} was missed: {why}"
+        missed = replace(missed, message=message)
+    return replace(summary, missed=missed)
 
 
 def _fold_gone(summary: Summary, event: RunEvent) -> Summary:

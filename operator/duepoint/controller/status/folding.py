@@ -32,12 +32,12 @@ _UNOBSERVED_AFTER_US = 3_600_000_000
 # -- events ------------------------------------------------------------------------------------
 
 
-def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False) -> None:
+def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool) -> None:
     """Count an event of a run."""
     runs = state.runs()
     has_ended = event.is_regular and state.settled().has_ended(event.slot_us)
-    if is_lost and has_ended and not state.is_running(event):
-        return  # another worker took over and ended the slot
+    if not by_queue and has_ended and not state.is_running(event):
+        return  # of a worker that had lost its claim: another one took over and ended the slot
     is_over = has_ended and not event.job_name
     if by_queue and event.trigger in REGULAR:
         if event.is_open:

@@ -159,7 +159,7 @@ class Outcomes:
                     self._reporter.event(event, by_queue=True)
                 elif event.state in _RUNS:
                     run_only = msgspec.structs.replace(event, settled_us=0, completed=False)
-                    self._reporter.event(run_only, by_queue=True, is_lost=True)
+                    self._reporter.event(run_only)
         self._uncertain = shard, entries[-1].id, counted
         await self._store_uncertain()
 

@@ -146,11 +146,10 @@ class Status(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
         )
 
     def _missed(self) -> Note | None:
-        # The slot of a name conflict is not published; it is at most the newest that has ended.
+        # The slot is not published; it is at most the newest that has ended.
         newest_us = max(instant_us(self.settled_through), instant_us(self.last_schedule_time))
         taken = self._note(ConditionType.NAME_CONFLICT, slot_us=newest_us)
-        shown = self.condition(ConditionType.MISSED)
-        return taken or texts.missed_slot(shown.message, shown.reason)
+        return taken or self._note(ConditionType.MISSED, slot_us=newest_us)
 
     def _retried(self, last_result: Note | None) -> Note | None:
         """Return the run that keeps failing; its slot is not published."""

@@ -115,11 +115,11 @@ def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iter
     if (slot := watermark.overdue(state.open, now_us)) is not None:
         message = f"the slot of {instant(slot.slot_us)} has not started: {slot.message}"
         yield _true(ConditionType.OVERDUE, known_reason(slot.reason, Reason.REJECTED), message)
-    if runs.missed is not None and runs.missed.reason == Reason.NAME_CONFLICT:
-        yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.missed.message)
-    elif runs.missed is not None:
+    if runs.missed is not None:
         reason = known_reason(runs.missed.reason, Reason.REJECTED)
-        yield _true(ConditionType.MISSED, reason, texts.missed(runs.missed))
+        is_taken = reason is Reason.NAME_CONFLICT
+        type_ = ConditionType.NAME_CONFLICT if is_taken else ConditionType.MISSED
+        yield _true(type_, reason, runs.missed.message)
     if state.refused_pods:
         yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, state.refused_pods)
     if runs.gone is not None and runs.gone.generation >= state.generation:  # an edit ends it

@@ -162,20 +162,12 @@ class Reporter:
 
     # -- events of runs --------------------------------------------------------------------------
 
-    def event(
-        self,
-        event: RunEvent,
-        *,
-        by_queue: bool = False,
-        is_lost: bool = False,
-    ) -> None:
+    def event(self, event: RunEvent, *, by_queue: bool = False) -> None:
         """Apply a run event.
 
         Args:
             event: what happened to a slot.
-            by_queue: whether a worker reported it, in an outcome stream.
-            is_lost: whether the worker had lost its claim: the run counts, but another worker will
-                end the slot.
+            by_queue: whether a worker with the claim reported it; only such a worker ends slots.
         """
         self._term.services.runs.event(event)
         self._term.on_run(event)
@@ -191,19 +183,17 @@ class Reporter:
             if not event.run_uid:  # else the ScheduleRun shows its slot
                 self._put_off(schedule, event)
         elif (
-            (event.job_name or not by_queue)
+            (event.job_name or (event.run_uid and not by_queue))
             and event.state in ENDED
             and not schedule.is_running(event)
         ):
             return  # it was counted, or a worker's report of its start will trigger a read
         else:
-            self._fold(schedule, event, by_queue=by_queue and not is_lost, is_lost=is_lost)
+            self._fold(schedule, event, by_queue=by_queue)
 
-    def _fold(
-        self, schedule: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False
-    ) -> None:
+    def _fold(self, schedule: ScheduleState, event: RunEvent, *, by_queue: bool) -> None:
         before = schedule.runs()
-        folding.fold(schedule, event, by_queue=by_queue, is_lost=is_lost)
+        folding.fold(schedule, event, by_queue=by_queue)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # the metric of a delivery's end is counted by its worker

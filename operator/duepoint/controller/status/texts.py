@@ -26,26 +26,13 @@ from duepoint.kube import jobbuilder, schedules, times
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs import history as histories
 from duepoint.runs.history import History, PastSlot
-from duepoint.runs.run import STARTED, Note, RunState, cut, is_retry
+from duepoint.runs.run import STARTED, RunState, cut, is_retry
 from duepoint.runs.summary import Key, Running, key_of
 from duepoint.runs.watermark import OpenSlots
 from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
 from duepoint.schedules.diagnosis import Row
 
 _SECOND_US = 1_000_000
-_BEGINNING, _WAS_MISSED = "the slot of ", " was missed: "
-
-
-def missed(slot: Note) -> str:
-    """Return the message about a missed slot."""
-    return f"{_BEGINNING}{instant(slot.slot_us)}{_WAS_MISSED}{slot.message or slot.reason}"
-
-
-def missed_slot(text: str, reason: str) -> Note | None:
-    """Return the missed slot of such a message; None if the text names none."""
-    beginning, _, message = text.partition(_WAS_MISSED)
-    slot_us = instant_us(beginning.removeprefix(_BEGINNING))
-    return Note(slot_us=slot_us, reason=reason, message=message) if slot_us else None
 
 
 def instant(at_us: int) -> str:

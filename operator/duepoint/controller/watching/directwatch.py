@@ -36,19 +36,16 @@ async def watch(term: TermContext) -> None:
 async def _follow(term: TermContext, plural: str, namespace: str | None) -> None:
     path, version = schedules.collection(namespace, plural=plural), ""
     observe = term.services.observers[plural]
-
-    def show(metadata: port.Metadata, *, is_deleted: bool = False) -> None:
-        observe(observed.of_metadata(metadata, is_deleted=is_deleted))
-
     while True:
         async for page in term.api.list_pages(path, MetadataOnly):
             version = page.metadata.resource_version
             for item in page.items:
-                show(item.metadata)
+                observe(observed.of_metadata(item.metadata))
         term.health.well("watch")
         term.services.resync.request()
         try:
             async for change in term.api.watch(path, MetadataOnly, version):
-                show(change.item.metadata, is_deleted=change.type == port.ChangeType.DELETED)
+                is_deleted = change.type == port.ChangeType.DELETED
+                observe(observed.of_metadata(change.item.metadata, is_deleted=is_deleted))
         except errors.Gone:
             await term.clock.sleep(_AGAIN_SECONDS)
