@@ -107,8 +107,7 @@ class TermServices:
 
     Attributes:
         observers: by kind (plural), what the watch calls with each change.
-        from_the_start: services that run as soon as the term begins, beside ``maintenance``.
-        once_resynced: services that run after the first resync: a status needs its object.
+        running: the services to run, beside those of ``maintenance``.
     """
 
     def __init__(
@@ -146,23 +145,21 @@ class TermServices:
             kube_schedules.RUN_PLURAL: self.runs.observe,
             kube_schedules.SET_PLURAL: self.sets.observe,
         }
-        self.from_the_start: tuple[Run, ...] = (
+        self.running: tuple[Run, ...] = (
             self.reconciler.run,
             self.reporter.run,
             self.sets.run,
             self.runs.run,
+            self.outcomes.run,
+            self.jobs.run,
         )
         self.maintenance: tuple[Run, ...] = (
             self.resync.run,
             self.index.run,
             self.partitioner.run,
+            self.sweeper.run,
             functools.partial(indexwatch.export_gauges, term),
         )
-        self.once_resynced: tuple[Run, ...] = (self._follow_outcomes, self.jobs.run)
-
-    async def _follow_outcomes(self) -> None:
-        await self.runs.listed.wait()
-        await self.outcomes.run()
 
 
 def lease_name(chosen: settings.OperatorSettings) -> str:
@@ -257,27 +254,13 @@ class Leadership:
         await term.until_done("resync", self._identify, "the API server cannot be asked")
         noted = partitioner.layout_of(lease.inherited)
         opening = functools.partial(self._open, epoch, noted)
-        layout, records = await term.until_done(
-            "queue", opening, "index cannot be opened", most_seconds=5.0
-        )
+        layout, records = await term.until_done("queue", opening, "index cannot be opened")
         await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
         lease.annotate(partitioner.note_of(layout))
         telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-        made = TermServices(
-            term,
-            layout=layout,
-            others=self._others,
-            records=records,
-        )
+        made = TermServices(term, layout=layout, others=self._others, records=records)
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
             group.create_task(self.watch(term))
-            for run in (*made.from_the_start, *made.maintenance):
+            for run in (*made.running, *made.maintenance):
                 group.create_task(run())
-            for run in (*made.once_resynced, made.sweeper.run):
-                group.create_task(_after(made.resync.first_done, run))
-
-
-async def _after(ready: asyncio.Event, run: Run) -> None:
-    await ready.wait()
-    await run()

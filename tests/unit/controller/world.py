@@ -84,7 +84,7 @@ class World:
         running = self.running = [
             asyncio.create_task(work)
             for work in (
-                *(run() for run in self.services.from_the_start),
+                *(run() for run in self.services.running),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
                 self._play_kopf_of_sets(version),
@@ -96,7 +96,6 @@ class World:
                 await self.resync.compare()
             self.resync.first_done.set()
             running.append(asyncio.create_task(self._compare_when_asked()))
-            running += [asyncio.create_task(run()) for run in self.services.once_resynced]
             await self.clock.settle()
             yield self
         finally:

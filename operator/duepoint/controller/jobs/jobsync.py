@@ -101,7 +101,8 @@ class JobSync:
         )
 
     async def run(self) -> None:
-        """Watch and sync until cancelled."""
+        """Watch and sync until cancelled, once all Schedules are listed."""
+        await self._term.services.resync.first_done.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work.run(self.sync, _WORKERS))
             for namespace in self._term.namespaces or (None,):

@@ -280,19 +280,15 @@ class Reconciler:
         for (made, _, seen, status), armed in zip(found, answers, strict=True):
             if others.store.is_deleted(seen.uid):  # its removal may have come before our write
                 others.store.bury(seen)
-            elif armed is Armed.APPLIED and self._is_reported(seen, status, made):
+            elif (
+                armed is Armed.APPLIED
+                and status.managed_by == self._term.installation  # else it is written again
+                and status.has_accepted(seen.generation)
+                and plan.is_published(status, made)
+            ):
                 self._record(Task(seen=seen, since_us=now_us), None, made.definition)
                 done.add(seen.uid)
         return frozenset(done)
-
-    def _is_reported(self, seen: Observed, status: Status, made: plan.ArmingPlan) -> bool:
-        """Whether the published status is already true.
-
-        False if another installation wrote it: we write it again.
-        """
-        is_accepted = status.has_accepted(seen.generation)
-        is_ours = status.managed_by == self._term.installation
-        return is_accepted and is_ours and plan.is_published(status, made)
 
     # -- steps -----------------------------------------------------------------------------------
 

@@ -83,7 +83,9 @@ class Outcomes:
         self._uncertain: tuple[messages.ShardId, str, list[RunEvent]] | None = None
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read until cancelled, once all objects are listed: a status needs its object."""
+        await self._term.services.resync.first_done.wait()
+        await self._term.services.runs.listed.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._remove_shown())
             await self._term.until_done("outcomes", self._read, "outcomes cannot be read")
