@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 
 from duepoint.cli.local import presenting, view
-from duepoint.cli.schedules import facts, listing
+from duepoint.cli.schedules import commands, facts
 from duepoint.schedules import diagnosis
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
@@ -30,9 +30,6 @@ from tools.up.applications import Workplace
 SCHEDULES = "/apis/duepoint.dev/v1alpha1/schedules"
 JOBS = "/apis/batch/v1/jobs?labelSelector=duepoint.dev/schedule"
 FIRST_SECONDS = 180.0
-LOG_LINES = 8
-#: Arrivals that are kept.
-MOST_WEBHOOKS = 200
 
 
 class Arrival(NamedTuple):
@@ -60,7 +57,7 @@ class Watcher:
         self.schedules: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
         self.jobs: list[Arrival] = []
-        self.webhooks: collections.deque[Arrival] = collections.deque(maxlen=MOST_WEBHOOKS)
+        self.webhooks: collections.deque[Arrival] = collections.deque(maxlen=200)
         self.notices: list[str] = []
 
     def look(self) -> None:
@@ -74,7 +71,7 @@ class Watcher:
             self.jobs = [_job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
-        self.rows = [listing.overview(facts.of_object(one)) for one in self.schedules]
+        self.rows = [commands.overview(facts.of_object(one)) for one in self.schedules]
         troubled = [one for one in self.rows if one["health"] in diagnosis.TROUBLED][:3]
         self.notices += ["{namespace}/{name}: {message}".format_map(one) for one in troubled]
 
@@ -145,7 +142,7 @@ class Watcher:
         ]
         for name in ("operator", "worker"):
             log = self._place.log(name)
-            lines += [f"the end of {log}:", *_lines(log)[-LOG_LINES:]]
+            lines += [f"the end of {log}:", *_lines(log)[-8:]]
         return "\n".join(lines)
 
 

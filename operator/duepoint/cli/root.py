@@ -55,11 +55,11 @@ _HOMES = {
         "Send a sample of a Schedule's webhook; check a request that was received.",
     ),
     "list": (
-        "schedules.listing:list_schedules",
+        "schedules.commands:list_schedules",
         "List Schedules: when they run next, how they ran last, and how they stand.",
     ),
     "describe": (
-        "schedules.listing:describe",
+        "schedules.commands:describe",
         "Show the Schedule NAME: how it stands, its last slots and its next five times.",
     ),
     "why": (
@@ -67,11 +67,11 @@ _HOMES = {
         "Say why the Schedule NAME does not run, since when, and what to do next.",
     ),
     "suspend": (
-        "schedules.suspension:suspend",
+        "schedules.commands:suspend",
         "Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.",
     ),
     "resume": (
-        "schedules.suspension:resume",
+        "schedules.commands:resume",
         "Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.",
     ),
     "logs": (

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from duepoint.cli import output
-from duepoint.cli.schedules import facts, listing
+from duepoint.cli.schedules import commands, facts
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import diagnosis
 
@@ -120,7 +120,7 @@ def _schedule_table(
             justify="right" if name in _NUMBERS else "left",
             no_wrap=name not in _SHRINKING,
         )
-    rows = [listing.overview(facts.of_object(item)) for item in schedules]
+    rows = [commands.overview(facts.of_object(item)) for item in schedules]
     several = len({row["namespace"] for row in rows}) > 1
     for row in rows:
         name = f"{row['namespace']}/{row['name']}"
