@@ -73,8 +73,10 @@ class IndexWatch:
             others.jobs.late.record_lost_claims(term.clock.now_us())
         if (upheavals := term.queue.health.upheavals) != self._upheavals:
             self._upheavals, is_suspect = upheavals, True
-        if is_suspect:
-            await self._open()
+        if is_suspect:  # create missing shards: a single emptied node has lost only its own
+            known, by = self._layout, term.installation
+            opening = term.queue.membership.open(known.shards, term.epoch, noted=known, by=by)
+            self._adopt(await opening)
         # Report servers whose settings risk losing data; they are used all the same.
         if is_suspect or self._is_unfit or self._looks % _LOOKS_PER_REVIEW == 0:
             problems = await term.queue.health.problems(fills=True)
@@ -114,17 +116,6 @@ class IndexWatch:
             raise queue_errors.LayoutChanged("the index was made with another layout")
         self._layout = found
         self._term.services.partitioner.check_layout()
-
-    async def _open(self) -> None:
-        """Create the shards that are missing: a single emptied node has lost only its own."""
-        self._adopt(
-            await self._term.queue.membership.open(
-                self._layout.shards,
-                self._term.epoch,
-                noted=self._layout,
-                by=self._term.installation,
-            )
-        )
 
 
 SWEEP_PART = "sweep"

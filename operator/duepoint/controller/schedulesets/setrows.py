@@ -104,7 +104,6 @@ _PAGE = 1_000
 
 T = TypeVar("T")
 
-_STORED = frozenset({Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED})
 #: The queue accepts no members of the set now, until the set is stored again or deleted.
 _NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING, Outcome.MANAGED})
 
@@ -231,8 +230,8 @@ async def _write(term: TermContext, record: SetRecord, found: ReadRows) -> list[
         for answer in await term.queue.members.put(record, some):
             if answer.outcome in _NOT_NOW:
                 return None
-            if answer.outcome not in _STORED:
-                wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
+            if answer.outcome is Outcome.COLLISION:
+                wrong.append(f"{answer.id}: another member has the same hash; write another id")
         await term.clock.sleep(0)  # let firing and status writes run in between
     return wrong
 
@@ -255,12 +254,6 @@ async def _remove_others(term: TermContext, record: SetRecord, found: ReadRows) 
             await term.queue.members.remove(record, removals)
             await term.clock.sleep(0)
         cursor = page.cursor
-
-
-_REFUSED = {
-    Outcome.COLLISION: "another member has the same hash; write another id",
-    Outcome.PRECONDITION: "ifMatch or ifNoneMatch does not hold; take it out",
-}
 
 
 def _parts(items: Sequence[T], most: int = _TOGETHER) -> Iterable[Sequence[T]]:
