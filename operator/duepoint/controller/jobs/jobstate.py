@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -146,8 +145,8 @@ class OwnedJob:
 
 #: A worker may go on this long with a claim that was lost.
 _CLAIM_US = 60_000_000
-#: A deleted Job is remembered this long: twice as long as a request may be late.
-_REMEMBERED_US = 2 * errors.LATE_US
+#: The most Jobs to remember that were reported, and that were deleted; both forget the oldest.
+_MOST_REMEMBERED = 20_000
 
 _Name = tuple[str, str]
 
@@ -166,21 +165,21 @@ class LateRequests:
     """
 
     def __init__(self) -> None:
-        #: By namespace and name: when a Job was reported, and until when another request may come.
-        self._reported: OrderedDict[_Name, tuple[int, int]] = OrderedDict()
-        #: When a Job was deleted, and its uid. The key is the Schedule's uid and the Job's name,
-        #: because another Schedule of the same name has its own Jobs.
-        self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
+        #: By namespace and name: until when another request may come for a Job that was reported.
+        self._reported: OrderedDict[_Name, int] = OrderedDict()
+        #: The uid of a deleted Job. The key is the Schedule's uid and the Job's name, because
+        #: another Schedule of the same name has its own Jobs.
+        self._gone: OrderedDict[_Name, str] = OrderedDict()
         self._lost_us = 0
 
     def record(self, started: RunEvent) -> None:
         """Record a worker's report that a Job exists. Idempotent."""
-        name, at_us = (started.namespace, started.job_name), started.at_us
-        _, until_us = self._reported.pop(name, (0, 0))
-        if started.may_come_again or until_us:
-            until_us = at_us + errors.LATE_US
-        self._reported[name] = at_us, until_us
-        _forget(self._reported, at_us)
+        name = started.namespace, started.job_name
+        until_us = self._reported.pop(name, 0)
+        is_late = started.may_come_again or until_us
+        self._reported[name] = started.at_us + errors.LATE_US if is_late else 0
+        if len(self._reported) > _MOST_REMEMBERED:
+            self._reported.popitem(last=False)
 
     def record_lost_claims(self, at_us: int) -> None:
         """Record that claims of slots up to here may be lost, and made again."""
@@ -188,31 +187,24 @@ class LateRequests:
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Return until when the Job must stay; an instant in the past if it may be deleted."""
-        unreported = 0, job.created_us + errors.LATE_US
-        _, until_us = self._reported.get((job.namespace, job.name), unreported)
+        name = job.namespace, job.name
+        until_us = self._reported.get(name, job.created_us + errors.LATE_US)
         if 0 < job.slot_us <= self._lost_us:
             until_us = max(until_us, self._lost_us + _CLAIM_US + errors.LATE_US)
         return until_us
 
-    def record_gone(self, schedule_uid: str, job_name: str, uid: str, now_us: int) -> None:
+    def record_gone(self, schedule_uid: str, job_name: str, uid: str) -> None:
         """Record that the Job was deleted."""
-        self._gone.pop((schedule_uid, job_name), None)
-        self._gone[schedule_uid, job_name] = now_us, uid
-        _forget(self._gone, now_us)
+        self._gone[schedule_uid, job_name] = uid
+        if len(self._gone) > _MOST_REMEMBERED:
+            self._gone.popitem(last=False)
 
     def is_back(self, schedule_uid: str, job_name: str, uid: str) -> bool:
         """Whether this is a new Job with the name of a deleted one; True only once."""
-        _, gone = self._gone.get((schedule_uid, job_name), (0, uid))
-        if gone == uid:
+        if self._gone.get((schedule_uid, job_name), uid) == uid:
             return False
         del self._gone[schedule_uid, job_name]
         return True
-
-
-def _forget(noted: OrderedDict[_Name, tuple[int, Any]], now_us: int) -> None:
-    """Drop old entries; they are nearly in the order of their instants."""
-    while noted and next(iter(noted.values()))[0] < now_us - _REMEMBERED_US:
-        noted.popitem(last=False)
 
 
 def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:

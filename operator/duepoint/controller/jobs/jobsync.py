@@ -244,8 +244,7 @@ class JobSync:
         uid = job.metadata.uid
         await self._observe(job)
         if (known := self._jobs.get(uid)) is not None:
-            now_us = self._term.clock.now_us()
-            self.late.record_gone(known.owner.uid, known.name, uid, now_us)
+            self.late.record_gone(known.owner.uid, known.name, uid)
             self._leave(known)
 
     def _leave(self, known: OwnedJob) -> None:
