@@ -27,6 +27,8 @@ ItemT = TypeVar("ItemT")
 
 #: Returned by a handler: retry the key with backoff.
 AGAIN = -1.0
+#: The most stale heap entries, of keys that became due sooner.
+_FORMER_WAITS = 1_000
 #: Handles an item; returns the seconds after which to try again, or None when it is done.
 Handler = Callable[[ItemT], Awaitable[float | None]]
 
@@ -147,6 +149,8 @@ class WorkQueue(Generic[ItemT]):
             self._end_wait(key)
             return
         heapq.heappush(self._waits, (due, key))
+        if len(self._waits) > 2 * len(self._due) + _FORMER_WAITS:
+            self._waits = sorted((due, key) for key, due in self._due.items())
         if self._waits[0] == (due, key):
             self._wait_news.set()
 

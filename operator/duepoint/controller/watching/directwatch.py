@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from duepoint.controller import observed
 from duepoint.controller.term import TermContext
 from duepoint.kube import errors, port, schedules
 
 #: The wait before the next list when a watch has ended.
 _AGAIN_SECONDS = 0.2
-
-
-class MetadataOnly(msgspec.Struct, frozen=True):
-    """An object without its spec and status."""
-
-    metadata: port.Metadata
 
 
 async def watch(term: TermContext) -> None:
@@ -37,14 +29,14 @@ async def _follow(term: TermContext, plural: str, namespace: str | None) -> None
     path, version = schedules.collection(namespace, plural=plural), ""
     observe = term.services.observers[plural]
     while True:
-        async for page in term.api.list_pages(path, MetadataOnly):
+        async for page in term.api.list_pages(path, schedules.Schedule):
             version = page.metadata.resource_version
             for item in page.items:
                 observe(observed.of_metadata(item.metadata))
         term.health.well("watch")
         term.services.resync.request()
         try:
-            async for change in term.api.watch(path, MetadataOnly, version):
+            async for change in term.api.watch(path, schedules.Schedule, version):
                 is_deleted = change.type == port.ChangeType.DELETED
                 observe(observed.of_metadata(change.item.metadata, is_deleted=is_deleted))
         except errors.Gone:
