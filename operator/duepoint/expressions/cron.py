@@ -68,20 +68,13 @@ class Stretch:
     rewinds: bool
 
 
+@functools.lru_cache(maxsize=1024)
 def stretches(
     zone: timezones.Zone, *, sweeping: bool, gap: Gap, overlap: Overlap
 ) -> tuple[Stretch, ...]:
-    """Return the stretches from FIRST_US to LAST_US, without holes between them.
-
-    Expressions that behave alike share a tuple: if clocks never change, choices do not matter.
-    """
-    if sweeping or len(zone.starts) == 1:
+    """Return the stretches from FIRST_US to LAST_US, without holes between them."""
+    if sweeping:
         gap, overlap = Gap.SKIP, Overlap.BOTH
-    return _row(zone, gap, overlap)
-
-
-@functools.lru_cache(maxsize=1024)
-def _row(zone: timezones.Zone, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
     ends = (*zone.starts[1:], expression.LAST_US // expression.SECOND_US + 1)
     starts = (expression.FIRST_US // expression.SECOND_US, *zone.starts[1:])
     earlier = (zone.offsets[0], *zone.offsets)
@@ -132,7 +125,8 @@ class Cron:
         self.starts = zone.starts
         self.zone = zone
         self._fields = fields
-        self._here = self._unpacked(0)
+        #: Index of the stretch that was used last.
+        self._here = 0
 
     @property
     def lists_years(self) -> bool:
@@ -144,34 +138,38 @@ class Cron:
 
     def next_after(self, instant_us: int) -> int | None:
         second = instant_us // _SECOND_US + 1
-        start, end, offset, local_from, local_to, index = self._here
-        if not start < second < end:
+        index = self._here
+        stretch = self.stretches[index]
+        if not stretch.start < second < stretch.end:
             second = max(second, self.stretches[0].start)
-            start, end, offset, local_from, local_to, index = self._move_to(second)
-            if second == start and self._replaces_missing(index):
-                return start * _SECOND_US
-        local = second + offset
-        if not local_from <= local <= local_to:  # in an overlap, times that count elsewhere
-            local = local_from if local < local_from else local_to
+            index = self._here = self._index_of(second)
+            stretch = self.stretches[index]
+            if second == stretch.start and self._replaces_missing(index):
+                return second * _SECOND_US
+        local = second + stretch.offset
+        if not stretch.local_from <= local <= stretch.local_to:  # in an overlap: counts elsewhere
+            local = stretch.local_from if local < stretch.local_from else stretch.local_to
         found = self.pattern.first_from(local)
-        if found < local_to:
-            return (found - offset) * _SECOND_US
+        if found < stretch.local_to:
+            return (found - stretch.offset) * _SECOND_US
         return self._next_in_later_stretch(index + 1, found)
 
     def previous_before(self, instant_us: int) -> int | None:
         second = (instant_us - 1) // _SECOND_US
-        start, end, offset, local_from, local_to, index = self._here
-        if not start < second < end:
+        index = self._here
+        stretch = self.stretches[index]
+        if not stretch.start < second < stretch.end:
             second = min(second, self.stretches[-1].end - 1)
             if second < self.stretches[0].start:
                 return None
-            start, end, offset, local_from, local_to, index = self._move_to(second)
-        local = second + offset
-        if not local_from - 1 <= local < local_to:
-            local = local_from - 1 if local < local_from else local_to - 1
+            index = self._here = self._index_of(second)
+            stretch = self.stretches[index]
+        local = second + stretch.offset
+        if not stretch.local_from - 1 <= local < stretch.local_to:
+            local = (stretch.local_from if local < stretch.local_from else stretch.local_to) - 1
         found = self.pattern.last_until(local)
-        if found >= local_from:
-            return (found - offset) * _SECOND_US
+        if found >= stretch.local_from:
+            return (found - stretch.offset) * _SECOND_US
         return self._previous_in_earlier_stretch(index, found)
 
     def count_between(self, after_us: int, through_us: int) -> int:
@@ -204,7 +202,7 @@ class Cron:
             if stretch.rewinds or found < stretch.local_from:
                 found = self.pattern.first_from(stretch.local_from)
             if found < stretch.local_to:
-                self._here = self._unpacked(later)
+                self._here = later
                 return (found - stretch.offset) * _SECOND_US
         return None
 
@@ -232,22 +230,6 @@ class Cron:
 
     def _index_of(self, second: int) -> int:
         return bisect_right(self.starts, second) - 1
-
-    def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
-        """Cache the stretch of the second, in one assignment so that threads may share this."""
-        self._here = self._unpacked(self._index_of(second))
-        return self._here
-
-    def _unpacked(self, index: int) -> tuple[int, int, int, int, int, int]:
-        stretch = self.stretches[index]
-        return (
-            stretch.start,
-            stretch.end,
-            stretch.offset,
-            stretch.local_from,
-            stretch.local_to,
-            index,
-        )
 
 
 # -- in plain words --------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class Pattern:
             whole_days = high - low
         else:
             whole_days = self._number_of_days(first, last)
-            in_first, in_last = self._day_matches(first), self._day_matches(last)
+            in_first, in_last = (self._number_of_days(day, day + 1) > 0 for day in (first, last))
         return (
             whole_days * self.per_day
             + (in_last and self._times_before(last_time))
@@ -156,12 +156,6 @@ class Pattern:
             begin, matching = fields.first_day_of(year), self._days_of(year)
             count += bisect_left(matching, last - begin) - bisect_left(matching, first - begin)
         return count
-
-    def _day_matches(self, day: int) -> bool:
-        year = fields.year_of(day)
-        matching, wanted = self._days_of(year), day - fields.first_day_of(year)
-        at = bisect_left(matching, wanted)
-        return at < len(matching) and matching[at] == wanted
 
     def _turn_to(self, day: int) -> tuple[int, int, Sequence[int]]:
         """Cache the year of the day, in one assignment so that threads may share the pattern."""
