@@ -32,7 +32,7 @@ from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.cli.schedules import facts
 from duepoint.cli.schedules.facts import ScheduleFacts
-from duepoint.controller.status import texts
+from duepoint.controller.status import published
 from duepoint.kube import credentials, jobbuilder, schedules
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kube_jobs
@@ -138,7 +138,7 @@ async def _triggered(
     run = max(found, key=_created_us)
     slot_us = _created_us(run)
     if (named := run["spec"]["trigger"].get("scheduledTime")) is not None:
-        slot_us = texts.instant_us(named)
+        slot_us = published.instant_us(named)
     metadata = run["metadata"]
     return metadata["name"], jobbuilder.name_of(known.name, slot_us, metadata["uid"])
 
@@ -158,7 +158,7 @@ async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any: 
 
 
 def _created_us(thing: Any) -> int:  # noqa: ANN401 - JSON
-    return texts.instant_us(thing["metadata"].get("creationTimestamp"))
+    return published.instant_us(thing["metadata"].get("creationTimestamp"))
 
 
 def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON

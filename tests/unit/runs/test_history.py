@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from duepoint.controller.status import texts
+from duepoint.controller.status import published
 from duepoint.runs import history
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
@@ -40,7 +40,7 @@ def folded(*events):
 
 
 def rows(kept, open_slots=()):
-    return msgspec.to_builtins(texts.recent_runs(kept, open_slots))
+    return msgspec.to_builtins(published.recent_runs(kept, open_slots))
 
 
 def test_only_the_newest_ten_slots_are_kept_newest_first():
@@ -107,7 +107,7 @@ def test_a_slot_run_again_by_hand_is_an_entry_of_its_own_and_as_new_as_its_start
 )
 def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
     shown = rows(folded(event))
-    again = texts.history(msgspec.convert(shown, list[texts.Row]))
+    again = published.history(msgspec.convert(shown, list[published.Row]))
     assert rows(again) == shown
     assert history.fold(again, event) == again or not again[0].is_over
 
@@ -121,4 +121,4 @@ def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():
     shown = rows(folded(an_event(0)), waiting(1))
     assert [row["outcome"] for row in shown] == ["Waiting", "Succeeded"]
     assert (shown[0]["reason"], shown[0]["message"]) == ("Forbidden", "quota: pods 1 of 1")
-    assert len(texts.history(msgspec.convert(shown, list[texts.Row]))) == 1
+    assert len(published.history(msgspec.convert(shown, list[published.Row]))) == 1

@@ -17,7 +17,7 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import cluster as clusters
 from duepoint.cli import instants, options
-from duepoint.controller.status import published, texts
+from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
@@ -113,7 +113,7 @@ class ScheduleFacts:
 
     @property
     def next_us(self) -> int:
-        return texts.instant_us(self.status.next_schedule_time)
+        return published.instant_us(self.status.next_schedule_time)
 
     @property
     def edited_us(self) -> int:
@@ -156,7 +156,7 @@ def of_object(found: Object) -> ScheduleFacts:
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata["generation"],
-        created_us=texts.instant_us(metadata.get("creationTimestamp")),
+        created_us=published.instant_us(metadata.get("creationTimestamp")),
         spec=spec,
         invalid=invalid,
         conditions={
@@ -164,10 +164,13 @@ def of_object(found: Object) -> ScheduleFacts:
             for one in shown.conditions
             if one.status == "True" or one.type == ConditionType.READY
         },
-        recent=tuple(texts.slot_of(row) for row in shown.recent_runs),
+        recent=tuple(published.slot_of(row) for row in shown.recent_runs),
         status=shown,
         written={
-            field.removeprefix("f:"): (one.get("manager", ""), texts.instant_us(one.get("time")))
+            field.removeprefix("f:"): (
+                one.get("manager", ""),
+                published.instant_us(one.get("time")),
+            )
             for one in sorted(
                 metadata.get("managedFields") or (), key=lambda entry: entry.get("time", "")
             )
@@ -204,7 +207,7 @@ async def lease_facts(
         return None
     spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
     holder = str(spec.get("holderIdentity") or "")
-    renewed_us = texts.instant_us(spec.get("renewTime"))
+    renewed_us = published.instant_us(spec.get("renewTime"))
     return LeaseFacts(
         holder=holder,
         renewed_us=renewed_us,
@@ -227,7 +230,7 @@ async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> 
 def slot_us(job: Object) -> int:
     """Return the slot of a Job, from its annotation."""
     annotations = (job.get("metadata") or {}).get("annotations") or {}
-    return texts.instant_us(annotations.get(jobbuilder.SCHEDULED_TIME))
+    return published.instant_us(annotations.get(jobbuilder.SCHEDULED_TIME))
 
 
 def _is_of(job: Object, known: ScheduleFacts) -> bool:

@@ -18,7 +18,7 @@ import click
 
 from duepoint.cli import instants, options, output
 from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, gathered
-from duepoint.controller.status import texts
+from duepoint.controller.status import published
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis
@@ -191,7 +191,7 @@ def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 
 def _of_condition(found: Shown) -> Finding:
-    return Finding(found.reason, found.message, texts.instant_us(found.last_transition_time))
+    return Finding(found.reason, found.message, published.instant_us(found.last_transition_time))
 
 
 def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
@@ -225,7 +225,7 @@ def _of_completion(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
                 f" created at {created}, and no startingDeadlineSeconds covers it",
                 past_us,
             )
-    yield Finding(ready.reason, text, texts.instant_us(ready.last_transition_time))
+    yield Finding(ready.reason, text, published.instant_us(ready.last_transition_time))
 
 
 def _well(facts: ScheduleFacts) -> Finding:
@@ -243,7 +243,7 @@ def _streak_us(facts: ScheduleFacts, reason: str) -> int:
     streak = list(itertools.takewhile(lambda slot: slot.why == reason, facts.recent))
     if len(streak) < history.MOST:
         return streak[-1].since_us or streak[-1].slot_us
-    last_us = texts.instant_us(facts.status.last_schedule_time)
+    last_us = published.instant_us(facts.status.last_schedule_time)
     if facts.timeline is None or not last_us or any(slot.started_us for slot in streak):
         return 0
     first = facts.timeline.next_after(last_us)
@@ -291,10 +291,10 @@ def _installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
         text = "no operator leads" if not lease.holder else "the operator does not renew its Lease"
         yield Finding(diagnosis.NO_OPERATOR, text, lease.renewed_us)
     state = lease.state
-    if state is None or (lease.leads and now_us - texts.instant_us(state.at) > _STATE_AGES_US):
+    if state is None or (lease.leads and now_us - published.instant_us(state.at) > _STATE_AGES_US):
         return
     if state.redis_down_since:
-        since_us = texts.instant_us(state.redis_down_since)
+        since_us = published.instant_us(state.redis_down_since)
         yield Finding(diagnosis.QUEUE_DOWN, "Redis does not answer the operator", since_us)
         return
     clocks = {f"worker {name}": text for name, text in state.worker_troubles.items()}

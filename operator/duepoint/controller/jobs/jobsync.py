@@ -39,8 +39,8 @@ from duepoint import faults, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.controller.status import events as changes
+from duepoint.controller.status.published import instant
 from duepoint.controller.status.state import ScheduleState
-from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.status import texts
+from duepoint.controller.status import published
 from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -141,7 +141,7 @@ def _end_slot(course: Progress, event: RunEvent) -> None:
             course.skip_reason, course.skip_message = event.reason, event.message
         case _:
             course.failed += 1
-            course.trouble = f"{texts.instant(event.slot_us)} {event.why}"
+            course.trouble = f"{published.instant(event.slot_us)} {event.why}"
 
 
 # -- the status ----------------------------------------------------------------------------------
@@ -190,13 +190,13 @@ class RunStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
         """When it ended; None = not yet."""
         for condition in self.conditions:
             if condition.get("type") in _ENDS and condition.get("status") == "True":
-                return texts.instant_us(self.completion_time)
+                return published.instant_us(self.completion_time)
         return None
 
     @property
     def cursor_us(self) -> int | None:
         """The slot that was opened last."""
-        return texts.instant_us(self.cursor) if self.cursor else None
+        return published.instant_us(self.cursor) if self.cursor else None
 
     def course(self) -> Progress:
         """Return the published progress; its open slots may have been lost."""
@@ -210,14 +210,14 @@ class RunStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
             skipped=counts.skipped,
             cursor_us=self.cursor_us,
             open={
-                texts.instant_us(slot.scheduled_time): RunSlot(
-                    started_us=texts.instant_us(slot.start_time),
+                published.instant_us(slot.scheduled_time): RunSlot(
+                    started_us=published.instant_us(slot.start_time),
                     job_name=slot.job_name,
                     trouble=slot.trouble,
                 )
                 for slot in self.active
             },
-            first_us=texts.instant_us(self.start_time),
+            first_us=published.instant_us(self.start_time),
             trouble=trouble,
             schedule_uid=self.schedule_uid,
         )
@@ -343,23 +343,23 @@ def rendered(
         conditions=conditions.rendered(
             verdict,
             generation=generation,
-            now=texts.instant(now_us),
+            now=published.instant(now_us),
             previous=previous.conditions,
         ),
         message=verdict[0].message[: conditions.MESSAGE_LIMIT],
         schedule_uid=course.schedule_uid,
         runs=None if planned is None else counts,
-        cursor="" if course.cursor_us is None else texts.instant(course.cursor_us),
+        cursor="" if course.cursor_us is None else published.instant(course.cursor_us),
         active=() if is_over else tuple(_slot(at_us, one) for at_us, one in course.open.items()),
-        start_time=texts.instant(course.first_us) if course.first_us else "",
-        completion_time=texts.instant(end_us) if is_over else "",
+        start_time=published.instant(course.first_us) if course.first_us else "",
+        completion_time=published.instant(end_us) if is_over else "",
     )
 
 
 def _slot(slot_us: int, one: RunSlot) -> _Slot:
     return _Slot(
-        scheduled_time=texts.instant(slot_us),
-        start_time=texts.instant(one.started_us) if one.started_us else "",
+        scheduled_time=published.instant(slot_us),
+        start_time=published.instant(one.started_us) if one.started_us else "",
         job_name=one.job_name,
         trouble=run.cut(one.trouble, run.CAUSE_LIMIT),
     )

@@ -25,8 +25,7 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedules.store import Task
 from duepoint.controller.status import published
-from duepoint.controller.status.published import Status
-from duepoint.controller.status.texts import instant
+from duepoint.controller.status.published import Status, instant
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN

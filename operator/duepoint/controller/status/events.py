@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duepoint.controller.status.texts import instant
+from duepoint.controller.status.published import instant
 from duepoint.controller.statusconditions import Report
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.run import RunEvent, RunState

@@ -14,10 +14,9 @@ from dataclasses import replace
 import msgspec
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import published, texts
-from duepoint.controller.status.published import Status
+from duepoint.controller.status import published
+from duepoint.controller.status.published import Status, instant, instant_or_empty
 from duepoint.controller.status.state import ScheduleState
-from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
@@ -46,12 +45,12 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
         last_successful_time=instant_or_empty(runs.last_success_us),
         last_failure_time=instant_or_empty(runs.last_failure_us),
         open_slots=published.open_slots(settled),
-        last_run=None if runs.last_run is None else texts.last_run(runs.last_run),
+        last_run=None if runs.last_run is None else published.last_run(runs.last_run),
         runs=runs.counts,
-        recent_runs=texts.recent_runs(runs.history, state.open),
+        recent_runs=published.recent_runs(runs.history, state.open),
         next_schedule_time=upcoming[0] if upcoming else "",
         upcoming_times=upcoming,
-        active=texts.active(runs.running, state.owner),
+        active=published.active(runs.running, state.owner),
         active_count=len(runs.running),
         target=last.target if state.target is None else state.target,
         timing_hash=_timing_hash(state, last),
@@ -194,7 +193,7 @@ def _worst(derived: Iterable[Condition]) -> str:
 
 def _newest_run(runs: summaries.Summary) -> str:
     last, failure = runs.last_run, runs.failure
-    if last is not None and texts.is_retrying(last):
+    if last is not None and published.is_retrying(last):
         return f"the run of {instant(last.slot_us)} is tried again: {_why(last)}"
     if failure is None:
         return ""

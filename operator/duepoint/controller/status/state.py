@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.status import published, texts
+from duepoint.controller.status import published
 from duepoint.controller.status.published import Status
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import events, jobs
@@ -363,7 +363,7 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
         changes.append(now_us + _OPEN_US)
     if state.definition is not None:
         changes.append(state.definition.rule.timing.suspend_until_us or 0)
-    if next_us := texts.instant_us(state.last().next_schedule_time):
+    if next_us := published.instant_us(state.last().next_schedule_time):
         due_us = next_us
         if state.definition is not None:  # a slot is the next one until it is due
             due_us = plan.slots_of(state.definition).due_slot(next_us).due_us
@@ -373,7 +373,7 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
 
 def first_look_us(state: ScheduleState, now_us: int, *, may_resume: bool) -> int | None:
     """Return the same for a Schedule whose published status another leader may have written."""
-    next_us = texts.instant_us(state.last().next_schedule_time)
+    next_us = published.instant_us(state.last().next_schedule_time)
     if may_resume or state.open or 0 < next_us < now_us:
         return now_us
     return next_change_us(state, now_us)
