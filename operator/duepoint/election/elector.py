@@ -50,9 +50,9 @@ import random
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, NewType, TypeVar
+from typing import Any, NewType, TypeVar
 
 import structlog
 
@@ -173,13 +173,6 @@ ResultT = TypeVar("ResultT")
 Work = Callable[[Term], Coroutine[Any, Any, None]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer(Generic[ResultT]):
-    """The value that a call returned; it may be None."""
-
-    value: ResultT
-
-
 class Elector:
     """Campaigns for the Lease, and runs the work of a term while it leads.
 
@@ -261,13 +254,13 @@ class Elector:
         look = await self._call(self._port.get, CALL_SECONDS)
         if look is None:
             return None
-        current = look.value
+        (current,) = look
         self._newest_epoch = max(self._newest_epoch, _epoch_of(current))
         if not self._is_free(current, started):
             return None
         in_redis = await self._call(self._known_epoch, CALL_SECONDS)
         in_lease = _epoch_of(current) or self._clock.now_us() // 1000
-        newest = max(in_lease, in_redis.value if in_redis else 0, self._newest_epoch)
+        newest = max(in_lease, in_redis[0] if in_redis else 0, self._newest_epoch)
         epoch = Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
@@ -348,7 +341,7 @@ class Elector:
         current = await self._call(self._port.get, term.seconds_left())
         if current is None:
             return True
-        found = current.value or replace(lease, version="", metadata={})
+        found = current[0] or replace(lease, version="", metadata={})
         if found.holder != self.identity:
             return False
         # It was deleted or edited, or a write of ours that seemed to fail has arrived: the next
@@ -365,9 +358,9 @@ class Elector:
         await faults.reach(FaultPoint.AFTER_LEASE_WRITE)
         if answer is None:
             return None
-        if answer.value is None:
+        if answer[0] is None:
             return False
-        self._lease = answer.value
+        self._lease = answer[0]
         term.trust_until(began + DEADLINE_SECONDS)
         if self._watchdog is not None:
             ends_at = began + DEADLINE_SECONDS + STOP_SECONDS
@@ -394,12 +387,12 @@ class Elector:
 
     async def _call(
         self, ask: Callable[[], Awaitable[ResultT]], seconds: float
-    ) -> _Answer[ResultT] | None:
-        """Return the answer of a call; None if it raised or did not end in time."""
+    ) -> tuple[ResultT] | None:
+        """Return the value of a call in a tuple; None if it raised or did not end in time."""
         limit = min(CALL_SECONDS, seconds)
         try:
             async with asyncio.timeout(limit):
-                return _Answer(await ask())
+                return (await ask(),)
         except TimeoutError:
             _log.warning("no answer about the Lease", seconds=limit)
         except asyncio.CancelledError:
