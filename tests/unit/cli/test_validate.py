@@ -82,7 +82,21 @@ BAD_METADATA = [
     ({"labels": {"a" * 254 + "/b": "x"}}, "labels", QUALIFIED),
     ({"annotations": {"a b": "x"}}, "annotations", f'the key "a b" {QUALIFIED}'),
     ({"annotations": {"a/b/c": "x"}}, "annotations", f'the key "a/b/c" {QUALIFIED}'),
+    ({"annotations": {"a": "é" * 131_072}}, "annotations", "have 262145 bytes in all; at most"),
+    ({"finalizers": "x"}, "finalizers", '"x" is of the wrong type; write a list'),
+    ({"finalizers": [7]}, "finalizers[0]", "write a text, in quotes"),
+    ({"finalizers": ["a b"]}, "finalizers[0]", f'"a b" {QUALIFIED}'),
+    ({"finalizers": ["orphan", "foregroundDeletion"]}, "finalizers", "write one of them"),
+    ({"generateName": 5}, "generateName", "write a text, in quotes"),
     ({"generateName": "A_"}, "generateName", '"A_": write lower-case letters'),
+    ({"ownerReferences": "x"}, "ownerReferences", "write a list"),
+    (
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x"}]},
+        "ownerReferences[0].uid",
+        "is missing; write a text",
+    ),
+    ({"uid": 5}, "uid", "write a text, in quotes"),
+    ({"deletionTimestamp": "x"}, "deletionTimestamp", '"x" is no time; write RFC 3339'),
 ]
 
 
@@ -90,7 +104,8 @@ GOOD_METADATA = [
     {"labels": None, "annotations": None, "finalizers": None, "creationTimestamp": None},
     {"labels": {"a": None, "b": "", "x" * 63: "x" * 63, "a" * 253 + "/b": "x"}},
     {"annotations": {"A.b/c": "any text\n", "a": None}},
-    {"finalizers": ["x", "example.com/cleanup"], "uid": "u"},
+    {"annotations": {"a": "x" * (262_144 - 1)}},
+    {"finalizers": ["x", "example.com/cleanup"]},
 ]
 
 

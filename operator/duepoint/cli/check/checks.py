@@ -276,6 +276,9 @@ _LONGEST_NAME = (
 )
 #: The limits of kinds whose names are not part of Jobs' names.
 _LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label")}
+#: The most bytes of all annotations, keys and values together.
+_MOST_ANNOTATION_BYTES = 256 * 1024
+
 _LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
 
 
@@ -294,6 +297,7 @@ def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
         message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
         yield Problem("metadata.namespace", message)
     yield from _labels_and_annotations(metadata, "metadata")
+    yield from _of_finalizers(metadata.get("finalizers"))
 
 
 def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
@@ -305,16 +309,35 @@ def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Pro
             message = f"{errors.quoted(value)} is no value of a label; write {_LETTERS}"
             yield Problem(f"{path}.labels.{key[:64]}", message)
     annotations = metadata.get("annotations")
-    for key in annotations if isinstance(annotations, dict) else ():
+    if not isinstance(annotations, dict):
+        return
+    for key in annotations:
         # The API server accepts capitals in the prefix of an annotation.
         is_wrong = not _QUALIFIED_NAME.fullmatch(key.lower())
         yield from _of_key(key, f"{path}.annotations", is_wrong=is_wrong)
+    texts = (text for pair in annotations.items() for text in pair if isinstance(text, str))
+    if (
+        size := sum(len(text.encode("utf-8", "replace")) for text in texts)
+    ) > _MOST_ANNOTATION_BYTES:
+        message = f"have {size} bytes in all; at most {_MOST_ANNOTATION_BYTES} are taken"
+        yield Problem(f"{path}.annotations", message)
 
 
 def _of_key(key: str, path: str, *, is_wrong: bool) -> Iterator[Problem]:
     if is_wrong:
         message = f"the key {errors.quoted(key)} is no qualified name; write {_LETTERS}, such as "
         yield Problem(path, f"{message}app or example.com/app")
+
+
+def _of_finalizers(finalizers: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
+    listed = finalizers if isinstance(finalizers, list) else []
+    for index, name in enumerate(listed):
+        if isinstance(name, str) and not _QUALIFIED_NAME.fullmatch(name):
+            message = f"{errors.quoted(name)} is no qualified name; write {_LETTERS}, such as "
+            yield Problem(f"metadata.finalizers[{index}]", f"{message}example.com/cleanup")
+    if "orphan" in listed and "foregroundDeletion" in listed:
+        message = "orphan and foregroundDeletion exclude each other; write one of them"
+        yield Problem("metadata.finalizers", message)
 
 
 def _wrong_name(kind: str, name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON

@@ -44,19 +44,42 @@ _NUMBER_OR_TEXT = ("integer", "string")
 
 _TEXT = {"type": "string", "nullable": True}
 _TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
-#: Fields of every object's metadata, in v1; ``checks`` validates names, labels and annotations.
+_TIME = {**_TEXT, "format": "date-time"}
+_NUMBER = {"type": "integer", "nullable": True, "format": "int64"}
+
+#: Fields of every object's metadata, in v1, and their schemas; ``checks`` validates the names.
 METADATA: dict[str, Any] = {
     "annotations": _TEXTS,
+    "creationTimestamp": _TIME,
+    "deletionGracePeriodSeconds": _NUMBER,
+    "deletionTimestamp": _TIME,
+    "finalizers": {"type": "array", "nullable": True, "items": {"type": "string"}},
+    "generateName": _TEXT,
+    "generation": _NUMBER,
     "labels": _TEXTS,
-    **{
-        name: {}
-        for name in (
-            "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers",
-            "generateName", "generation", "managedFields", "name", "namespace", "ownerReferences",
-            "resourceVersion", "selfLink", "uid",
-        )
+    "managedFields": {"type": "array", "nullable": True},
+    "name": {},
+    "namespace": {},
+    "ownerReferences": {
+        "type": "array",
+        "nullable": True,
+        "items": {
+            "type": "object",
+            "required": ["apiVersion", "kind", "name", "uid"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "blockOwnerDeletion": {"type": "boolean", "nullable": True},
+                "controller": {"type": "boolean", "nullable": True},
+                "kind": {"type": "string"},
+                "name": {"type": "string"},
+                "uid": {"type": "string"},
+            },
+        },
     },
-}  # fmt: skip
+    "resourceVersion": _TEXT,
+    "selfLink": _TEXT,
+    "uid": _TEXT,
+}
 
 #: The version of Kubernetes whose Jobs the schema describes.
 KUBERNETES = "1.36"
