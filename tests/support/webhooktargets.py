@@ -17,16 +17,16 @@ from tests.support import vaults
 
 class CountingDialler(dialling.Dialler):
     """Attributes:
-    opened: (address, port) of every socket that it was allowed to open.
+    opened: (address, port) of every connection that it opened.
     """
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.opened: list[tuple[str, int]] = []
 
-    def _socket(self, route, info):
-        made = super()._socket(route, info)
-        self.opened.append((str(info[4][0]), int(info[4][1])))
+    async def connect(self, endpoint):
+        made = await super().connect(endpoint)
+        self.opened.append(made.getpeername()[:2])
         return made
 
 

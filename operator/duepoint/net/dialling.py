@@ -1,10 +1,10 @@
 """The guarded dialler: resolve, judge, connect, negotiate TLS. The only way to a tenant's server.
 
 The worker must not be a confused deputy for a user who may only write Schedules in one namespace.
-It checks every address of a new connection against the rules (``egressrules.verdict``), and again
-when it makes the socket, so that neither an IP literal nor a name that changes its answer gets past
-them. If one address of a name is denied, it refuses the whole name before it dials. It does not
-judge a kept connection again (``httpclient.Endpoint`` says which calls may share one).
+It checks every address of a new connection as the socket gets it (``egressrules.verdict``), so that
+neither an IP literal nor a name that changes its answer gets past the rules. If one address of a
+name is denied, it refuses the whole name before it dials. It does not judge a kept connection again
+(``httpclient.Endpoint`` says which calls may share one).
 
 ``GuardedThread`` is for a library that opens its own connections: a thread whose event loop opens
 every connection through a dialler. aiokafka connects to any host that the brokers advertise, and no
@@ -98,15 +98,14 @@ class Dialler:
         if addresses.is_odd_number(endpoint.host):
             raise Blocked(f"{endpoint.host!r} is a number; write a host name or a plain IP address")
         targets = route.endpoints or await self._resolved(endpoint)
-        for address, port in targets:
-            self._check(address, port, route, endpoint)
+        found = [
+            socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+            for target in targets
+        ]
+        for *_, (address, port, *_) in found:
+            self._check(str(address), int(port), route, endpoint)
         made = await aiohappyeyeballs.start_connection(
-            [
-                socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
-                for target in targets
-            ],
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
-            socket_factory=functools.partial(self._socket, route),
+            found, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
         )
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
@@ -128,27 +127,15 @@ class Dialler:
             raise Unresolved(f"{host} has no address")
         return [(address, port) for address in found]
 
-    def _socket(self, route: egressrules.Route, info: Any) -> socket.socket:  # noqa: ANN401 - five shapes
-        """Check the exact address that the socket will connect to, then make the socket."""
-        family, kind, protocol, _, target = info
-        self._check(str(target[0]), int(target[1]), route)
-        return socket.socket(family, kind, protocol)
-
     def _check(
-        self,
-        address: str,
-        port: int,
-        route: egressrules.Route,
-        endpoint: httpclient.Endpoint | None = None,
+        self, address: str, port: int, route: egressrules.Route, endpoint: httpclient.Endpoint
     ) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
-        if judged is None:
-            return
-        if endpoint is not None:
+        if judged is not None:
             # The details, which the Schedule's author must not read; a metric counts denials.
             namespace, host = endpoint.namespace, endpoint.host
             _logger.warning("address denied", namespace=namespace, host=host, detail=judged.detail)
-        raise Blocked(judged.reason)
+            raise Blocked(judged.reason)
 
 
 @functools.cache

@@ -33,14 +33,11 @@ from duepoint.net import egressrules
 
 CONNECT_SECONDS = 5.0
 
-#: Longest head, interim responses included, and most header lines.
+#: Longest head, interim responses included; a read may exceed it by itself.
 HEAD_LIMIT_BYTES = 64 * 1024
-_MOST_HEADERS = 256
 #: Most bytes that may arrive for each byte of the body's limit: a one-byte chunk adds five bytes.
 #: Without a bound, chunk extensions and trailers would keep us busy until the deadline.
 _MOST_FRAMING = 8
-#: Most interim responses before the response; a server that sends more only keeps us busy.
-MOST_INTERIM = 32
 
 _SWITCHING_PROTOCOLS = 101
 _FRAMED_BY = ("content-length", "transfer-encoding")
@@ -143,12 +140,9 @@ class ResponseParser:
         self._rule = rule
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._status = 0
-        self._interim = 0
-        self._head_bytes = 0
+        self._bytes = 0  # all that has come, framing included
         self._body_bytes = 0
-        self._framed_bytes = 0  # of the body with its framing
         self._headers: dict[str, str] = {}
-        self._header_lines = self._header_bytes = 0
         self._parts: list[bytes] = []
         self._is_in_body = False
         self._response: Response | None = None
@@ -189,17 +183,15 @@ class ResponseParser:
         return self.partial()
 
     def _check_bounds(self, size: int) -> None:
+        self._bytes += size
         if not self._is_in_body:
-            self._head_bytes += size
-            if self._head_bytes > HEAD_LIMIT_BYTES:
+            if self._bytes > HEAD_LIMIT_BYTES:
                 raise NotHttp("the head is too long")
             return
         most = self._rule.most_bytes
         if most is None:
             return
-        self._framed_bytes += size
-        is_framed_long = self._framed_bytes > _MOST_FRAMING * most + HEAD_LIMIT_BYTES
-        if self._body_bytes > most or is_framed_long:
+        if self._body_bytes > most or self._bytes > _MOST_FRAMING * most + HEAD_LIMIT_BYTES:
             if self._rule.is_optional:
                 self._response = self._made(keep_alive=False)
             else:
@@ -236,13 +228,8 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header of the head; headers of the trailer after the chunks are ignored."""
-        if self._is_in_body or self._response is not None:
-            return
-        self._header_lines += 1
-        self._header_bytes += len(name) + len(value)
-        if self._header_lines > _MOST_HEADERS or self._header_bytes > HEAD_LIMIT_BYTES:
-            raise NotHttp("the head is too long")
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        if not self._is_in_body and self._response is None:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         """Note whether a body follows: not after an interim response."""
@@ -263,9 +250,6 @@ class ResponseParser:
             return
         if not self._is_in_body:
             self._headers.clear()
-            self._interim += 1
-            if self._interim > MOST_INTERIM:
-                raise NotHttp(f"more than {MOST_INTERIM} interim responses")
             return
         self._is_in_body = False
         keep_alive = self._parser is not None and self._parser.should_keep_alive()
