@@ -14,7 +14,6 @@ import collections
 import pytest
 
 from duepoint import errors
-from duepoint.controller.maintenance.indexwatch import Sweeps
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, port, times
@@ -81,9 +80,10 @@ class FaultWorld(RunWorld, SetWorld):
 
     async def _lead(self, epoch: int) -> None:
         async with self.leader(epoch):
-            sweeps = Sweeps(self.term, every_seconds=20.0)
-            sweeps.compared()
-            await sweeps.run()
+            index = self.services.index
+            index.sweep_seconds = 20.0
+            index.compared()
+            await index.sweep()
 
     async def _work(self, name: str) -> None:
         async with self.working(name) as task:

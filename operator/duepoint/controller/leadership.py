@@ -21,7 +21,7 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs.jobsync import JobSync
 from duepoint.controller.maintenance import indexwatch, partitioner
 from duepoint.controller.maintenance import installation as installations
-from duepoint.controller.maintenance.indexwatch import IndexWatch, Sweeps
+from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.installation import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.observed import Observed
@@ -136,7 +136,6 @@ class TermServices:
         self.sets = ScheduleSets(term)
 
         # Maintenance of the index.
-        self.sweeper = Sweeps(term)
         self.partitioner = Partitioner(term)
         self.index = IndexWatch(term, layout=layout)
 
@@ -157,7 +156,7 @@ class TermServices:
             self.resync.run,
             self.index.run,
             self.partitioner.run,
-            self.sweeper.run,
+            self.index.sweep,
             functools.partial(indexwatch.export_gauges, term),
         )
 

@@ -25,10 +25,16 @@ _LEAST_SECONDS = 1.0
 #: Checks between two reviews of a fit server's settings, and between two signs of life of this
 #: installation in the index; an unfit server is reviewed at each check.
 _LOOKS_PER_REVIEW = 8
+SWEEP_PART = "sweep"
+#: The share of the time that a walk may take.
+_SWEEP_DUTY = 0.05
 
 
 class IndexWatch:
     """The service; one for each term of a leader."""
+
+    #: The wait from the end of a walk to the next.
+    sweep_seconds = 3_600.0
 
     def __init__(self, term: TermContext, *, layout: messages.Layout) -> None:
         self._term = term
@@ -38,11 +44,19 @@ class IndexWatch:
         self._is_suspect = False
         self._upheavals = term.queue.health.upheavals
         self._asked = asyncio.Event()
+        self._sweep_asked = asyncio.Event()
+        self._is_sweep_wanted = True
 
     def suspect(self) -> None:
         """Check and then compare everything: a server was unavailable or may have lost data."""
         self._is_suspect = True
         self._asked.set()
+
+    def compared(self) -> None:
+        """Begin a walk after a suspected loss: all objects have just been compared."""
+        if self._is_sweep_wanted:
+            self._is_sweep_wanted = False
+            self._sweep_asked.set()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -91,7 +105,7 @@ class IndexWatch:
             raise queue_errors.LayoutChanged("another installation has opened the index")
         if is_suspect:
             others.sets.request()
-            others.sweeper.suspect()
+            self._is_sweep_wanted = True
             others.resync.request()
 
     async def _is_lost(self) -> bool:
@@ -117,48 +131,22 @@ class IndexWatch:
         self._layout = found
         self._term.services.partitioner.check_layout()
 
+    # -- sweeps ----------------------------------------------------------------------------------
 
-SWEEP_PART = "sweep"
-#: The wait from the end of a walk to the next.
-SWEEP_SECONDS = 3_600.0
-#: The share of the time that a walk may take.
-_SWEEP_DUTY = 0.05
+    async def sweep(self) -> None:
+        """Walk until cancelled, first after a comparison; raises queue_errors.Fenced.
 
-
-class Sweeps:
-    """Walks all shards every hour, and after an upheaval; see ``delayqueue.repair.sweeper``.
-
-    The first walk follows the first comparison with the objects, because the due time of a lost
-    chain follows from the watermark of its Schedule; after a suspected loss, the next comparison
-    triggers another walk. A walk goes over one shard after the other and takes at most a twentieth
-    of the time. Redis gets no commands between walks.
-    """
-
-    def __init__(self, term: TermContext, *, every_seconds: float = SWEEP_SECONDS) -> None:
-        self._term = term
-        self._every_seconds = every_seconds
-        self._asked = asyncio.Event()
-        self._is_suspect = True
-
-    def suspect(self) -> None:
-        """Request a walk after the next comparison: the index may have lost something."""
-        self._is_suspect = True
-
-    def compared(self) -> None:
-        """Begin a requested walk: all objects have just been compared with the queue."""
-        if self._is_suspect:
-            self._is_suspect = False
-            self._asked.set()
-
-    async def run(self) -> None:
-        """Walk until cancelled; raises queue_errors.Fenced."""
-        await self._asked.wait()
+        The due time of a lost chain follows from the watermark of its Schedule. A walk goes over
+        one shard after the other and takes at most a twentieth of the time; see
+        ``delayqueue.repair.sweeper``. Redis gets no commands between walks.
+        """
+        await self._sweep_asked.wait()
         await self._term.repeat(
             SWEEP_PART,
             self._walk,
             "the index cannot be swept",
-            asked=self._asked,
-            every_seconds=self._every_seconds,
+            asked=self._sweep_asked,
+            every_seconds=self.sweep_seconds,
         )
 
     async def _walk(self) -> None:
@@ -181,7 +169,7 @@ class Sweeps:
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
             except errors.TryLater:
-                self._term.services.index.suspect()  # this shard alone may be gone
+                self.suspect()  # this shard alone may be gone
                 raise
 
     def _due_us(self, known: Definition) -> int | None:

@@ -87,7 +87,7 @@ class Resync:
             self.first_done.set()
             others = self._term.services
             others.sets.request()
-            others.sweeper.compared()
+            others.index.compared()
             others.runs.request()
             await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
 
