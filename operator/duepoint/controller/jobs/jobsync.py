@@ -58,7 +58,8 @@ from duepoint.schedules.conditions import Reason
 _LIST_SECONDS = 0.5
 #: The failure reason of a Job for which only its Pods know the cause.
 _OF_PODS = "BackoffLimitExceeded"
-#: The timeout of a read of Pods.
+#: The most reads of Pods in a second, and the timeout of one: the watch waits for them.
+_READS_PER_SECOND = 20
 _READ_SECONDS = 2.0
 _WORKERS = 4
 #: One watch may lag the other by this. Shorter than a status waits, or each would cost two writes.
@@ -92,6 +93,8 @@ class JobSync:
         #: Jobs of Schedules that the watch shows, by their uids, and those of each Schedule.
         self._jobs: dict[str, OwnedJob] = {}
         self._of: dict[jobs.JobOwner, dict[str, OwnedJob]] = {}
+        #: The second in which Pods were last read, and the number of reads in it.
+        self._reads = (0, 0)
         #: By Schedule: names of Jobs that have ended; an empty name = more runs may start.
         self._ended: dict[str, set[str]] = {}
         #: By Schedule: Jobs of active runs that the watch does not show, and since when.
@@ -207,12 +210,16 @@ class JobSync:
     async def _pod_end(self, job: jobs.Job, owner: jobs.JobOwner, slot_us: int) -> str:
         """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
 
-        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends.
+        Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends. If many
+        fail at once, only the Pods of some are read.
         """
         cause, state = jobs.finished(job) or jobs.failing(job), self._states.get(owner.uid)
         if cause is None or cause.reason != _OF_PODS or state is None:
             return ""
-        if state.is_running(jobstate.start_of(job, owner, slot_us)):
+        second = int(self._term.clock.monotonic())
+        self._reads = (second, self._reads[1] + 1 if self._reads[0] == second else 1)
+        may_read = self._reads[1] <= _READS_PER_SECOND
+        if may_read and state.is_running(jobstate.start_of(job, owner, slot_us)):
             with contextlib.suppress(TimeoutError, kube_errors.ApiError):
                 async with asyncio.timeout(_READ_SECONDS):
                     name, version = job.metadata.name, job.metadata.resource_version
