@@ -25,6 +25,7 @@ FAILED = {
     "finishTime": "2026-03-02T03:30:02Z", "outcome": "Failed", "reason": "Rejected",
     "message": "answered 503", "httpStatus": 503, "attempts": 3,
 }  # fmt: skip
+UPCOMING = [f"2026-03-0{day}T03:30:00Z" for day in range(3, 8)]
 SUCCEEDED = {
     "scheduledTime": "2026-03-01T03:30:00Z", "startTime": "2026-03-01T03:30:00.012Z",
     "finishTime": "2026-03-01T03:30:01Z", "outcome": "Succeeded",

@@ -14,6 +14,7 @@ from tests.support.dashboardscene import (
     FAILING,
     READY,
     SUCCEEDED,
+    UPCOMING,
     a_schedule,
     make,
     publish,
@@ -42,7 +43,7 @@ async def scene(page, duepoint_plane, kube_namespace, own_server, tmp_path):
         publish(
             opened, "report", conditions=[READY, FAILING], recentRuns=[FAILED, SUCCEEDED],
             nextScheduleTime="2090-03-03T03:30:00Z", lastScheduleTime="2026-03-02T03:30:00Z",
-            target="webhook https://a.example",
+            target="webhook https://a.example", upcomingTimes=UPCOMING,
         )  # fmt: skip
         publish(opened, "held", nextScheduleTime="2090-03-02T03:30:00Z")
         await givenup.give_up(opened.harness, opened.namespace, {"report": uids["report"]})

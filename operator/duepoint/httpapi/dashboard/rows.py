@@ -11,19 +11,24 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from duepoint import errors
-from duepoint.expressions import expression
 from duepoint.kube import schedules as objects
 from duepoint.model.vocabulary import Fields, Time, choices, within
-from duepoint.schedules import diagnosis, slots
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import Row, ScheduleHealth, Shown
 
-UPCOMING: Final = 5
 #: Instants are compared as text up to whole seconds; fractions differ in length.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
-_SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
+#: The health of a set by its conditions, the worst first.
+_SET_HEALTH: Final = {
+    ConditionType.STALLED: ScheduleHealth.PROBLEM,
+    ConditionType.DATA_LOST: ScheduleHealth.PROBLEM,
+    ConditionType.ROWS_INVALID: ScheduleHealth.PROBLEM,
+    ConditionType.DELETING: ScheduleHealth.WAITING,
+    ConditionType.RECONCILING: ScheduleHealth.WAITING,
+    ConditionType.SUSPENDED: ScheduleHealth.SUSPENDED,
+}
 
 
 class Standing(Fields, kw_only=True, omit_defaults=True):
@@ -80,7 +85,6 @@ class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
     active_count: Annotated[int, within(0), "runs that have not ended"]
     managed_by: str | None
     conditions: Annotated[tuple[Any, ...], "those of the status that say something"]
-    invalid: Annotated[str, "why the spec cannot be read; empty: it can"]
     upcoming: tuple[Time, ...]
     slots: Annotated[tuple[Any, ...], "newest first: the entries of status.recentRuns"]
     advice: Annotated[Any, "what to do next, by reason"]
@@ -105,6 +109,7 @@ class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
     conditions: tuple[Shown, ...] | None = None
     next_schedule_time: str | None = None
+    upcoming_times: tuple[str, ...] | None = None
     last_schedule_time: str | None = None
     recent_runs: tuple[Row, ...] | None = None
     active_count: int | None = None
@@ -122,23 +127,9 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
     """Return the line of a Schedule in the list."""
-    return ScheduleRow(**_row(item, _decoded(item), now_us))
-
-
-def _decoded(item: objects.Schedule) -> tuple[Spec, _Status] | None:
-    """Decode spec and status; None if another version has written fields of another type."""
-    try:
-        return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _row(
-    item: objects.Schedule, decoded: tuple[Spec, _Status] | None, now_us: int
-) -> dict[str, Any]:
-    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
-    if decoded is None:
-        return {**place, "health": "problem", "reason": "Unreadable"}
+    namespace, name = item.metadata.namespace, item.metadata.name
+    if (decoded := _decoded(item)) is None:
+        return ScheduleRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
     spec, status = decoded
     newest = next(iter(status.recent_runs or ()), None)
     found = diagnosis.of(
@@ -147,18 +138,27 @@ def _row(
         is_suspended=objects.is_suspended(spec.suspend, spec.suspend_until, now_us),
     )
     about = found.about
-    return {
-        **place,
-        "schedule": spec.schedule or ", ".join(spec.schedules or ()),
-        "time_zone": spec.time_zone or "",
-        "next": status.next_schedule_time or "",
-        "last": status.last_schedule_time or "",
-        "result": newest.outcome if newest else "",
-        "target": status.target or "",
-        "health": found.health.value,
-        "reason": about.reason if about else "",
-        "message": about.message[:200] if about else "",
-    }
+    return ScheduleRow(
+        namespace=namespace,
+        name=name,
+        schedule=spec.schedule or ", ".join(spec.schedules or ()),
+        time_zone=spec.time_zone or "",
+        next=status.next_schedule_time or "",
+        last=status.last_schedule_time or "",
+        result=newest.outcome if newest else "",
+        target=status.target or "",
+        health=found.health.value,
+        reason=about.reason if about else "",
+        message=about.message[:200] if about else "",
+    )
+
+
+def _decoded(item: objects.Schedule | objects.ScheduleSet) -> tuple[Spec, _Status] | None:
+    """Decode spec and status; None if another version has written fields of another type."""
+    try:
+        return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 # -- one Schedule --------------------------------------------------------------------------------
@@ -166,19 +166,17 @@ def _row(
 
 def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     """Return the content of a Schedule's page."""
-    decoded = _decoded(item)
-    spec, status = decoded or (Spec(), _Status())
+    spec, status = _decoded(item) or (Spec(), _Status())
     conditions = _shown(status.conditions or ())
     listed = sorted(status.recent_runs or (), key=_newest, reverse=True)
-    upcoming, wrong = _upcoming(item, now_us)
     reasons = {each.reason for each in conditions} | {each.reason for each in listed}
     of_reasons = {
         reason: _advice(reason, item.metadata.namespace, item.metadata.name)
         for reason in sorted(reasons)
     }
-    row = _row(item, decoded, now_us) | {"time_zone": spec.time_zone or "Etc/UTC"}
+    row = msgspec.structs.asdict(schedule(item, now_us))
     return ScheduleDetail(
-        **row,
+        **row | {"time_zone": spec.time_zone or "Etc/UTC"},
         uid=item.metadata.uid,
         created_time=item.metadata.creation_timestamp,
         suspend=bool(spec.suspend),
@@ -187,8 +185,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
         active_count=status.active_count or 0,
         managed_by=status.managed_by,
         conditions=tuple(conditions),
-        invalid=wrong,
-        upcoming=upcoming,
+        upcoming=status.upcoming_times or (),
         slots=tuple(listed),
         advice={reason: steps for reason, steps in of_reasons.items() if steps},
         spec=item.spec,
@@ -227,34 +224,22 @@ def _advice(reason: str, namespace: str, name: str) -> list[str]:
     return [] if steps == _NOTHING else list(steps)
 
 
-def _upcoming(item: objects.Schedule, now_us: int) -> tuple[tuple[str, ...], str]:
-    """Return the next times, and the error if the spec is wrong."""
-    try:
-        spec = objects.spec_of(item)
-    except errors.InvalidSpec as error:
-        return (), str(error)[:1_000]
-    timing = spec.rule.timing
-    from_us = now_us
-    if timing.suspend:
-        if timing.suspend_until_us is None:
-            return (), ""
-        from_us = max(now_us, timing.suspend_until_us - 1)
-    line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    return tuple(map(expression.utc_text, line.upcoming(from_us, UPCOMING))), ""
-
-
 # -- sets ----------------------------------------------------------------------------------------
 
 
 def schedule_set(item: objects.ScheduleSet) -> SetRow:
     """Return the line of a ScheduleSet in the list."""
     namespace, name = item.metadata.namespace, item.metadata.name
-    try:
-        status = _status_decoder.decode(item.status)
-    except (msgspec.DecodeError, RecursionError):
+    if (decoded := _decoded(item)) is None:
         return SetRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
+    _, status = decoded
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
-    health, about = _set_health(conditions, is_known=status.observed_generation >= 0)
+    if worst := [type_ for type_ in _SET_HEALTH if type_ in conditions]:
+        health, about = _SET_HEALTH[worst[0]], conditions[worst[0]]
+    elif status.observed_generation < 0:
+        health, about = ScheduleHealth.WAITING, diagnosis.UNSEEN
+    else:
+        health, about = ScheduleHealth.OK, None
     return SetRow(
         namespace=namespace,
         name=name,
@@ -268,21 +253,3 @@ def schedule_set(item: objects.ScheduleSet) -> SetRow:
         reason=about.reason if about else "",
         message=about.message[:200] if about else "",
     )
-
-
-def _set_health(
-    conditions: dict[str, Shown], *, is_known: bool
-) -> tuple[ScheduleHealth, Shown | None]:
-    order = (
-        (ConditionType.STALLED, ScheduleHealth.PROBLEM),
-        *((each, ScheduleHealth.PROBLEM) for each in sorted(_SET_PROBLEMS)),
-        (ConditionType.DELETING, ScheduleHealth.WAITING),
-        (ConditionType.RECONCILING, ScheduleHealth.WAITING),
-        (ConditionType.SUSPENDED, ScheduleHealth.SUSPENDED),
-    )
-    for type_, health in order:
-        if (found := conditions.get(type_)) is not None:
-            return health, found
-    if not is_known:
-        return ScheduleHealth.WAITING, diagnosis.UNSEEN
-    return ScheduleHealth.OK, None

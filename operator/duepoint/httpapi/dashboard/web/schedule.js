@@ -96,8 +96,6 @@ class SchedulePage {
       const until = found.suspendUntil ? ` until ${when(found.suspendUntil, found.timeZone)}` : "";
       lines.unshift(h("li", {}, h("strong", {}, `Suspended${until}`), found.suspendReason ? `: ${found.suspendReason}` : ""));
     }
-    // A condition says it where an operator has looked at this spec.
-    if (found.invalid && found.health !== "problem") lines.unshift(h("li", {}, h("strong", {}, "The spec cannot be read"), `: ${found.invalid}`));
     return lines.length ? h("ul", { class: "standing" }, lines) : null;
   }
 
