@@ -29,7 +29,7 @@ from duepoint.election import elector
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases
 from duepoint.kube import port as kube_port
-from duepoint.net import dialling, egressrules, ownservers
+from duepoint.net import dialling, egressrules, resolving
 from duepoint.runs import run
 from duepoint.targets import endpoints, jobtarget
 from duepoint.targets.kafka import target as kafkatarget
@@ -109,7 +109,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             api=api,
             clock=clock,
             health=health,
-            own_hosts=ownservers.own_servers(chosen.redis_url, server),
+            own_hosts=resolving.own_servers(chosen.redis_url, server),
             audiences=lambda: webhookcredentials.audiences_of(
                 known.token if (known := access.known()) else None
             ),
@@ -253,7 +253,7 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
         mode=chosen.egress_mode,
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
-        cluster=(*chosen.egress_cluster_cidrs, *ownservers.pod_networks()),
+        cluster=(*chosen.egress_cluster_cidrs, *resolving.pod_networks()),
         allow_http="http" in chosen.webhook_insecure,
     )
 

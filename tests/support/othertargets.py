@@ -6,7 +6,7 @@ import ipaddress
 from typing import Any
 
 from duepoint.clock import SystemClock
-from duepoint.net import dialling, egressrules, lookups
+from duepoint.net import dialling, egressrules, resolving
 from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
@@ -22,7 +22,11 @@ def networks(*texts: str) -> tuple[Any, ...]:
 
 
 def a_dialler(
-    *, allowed: Any = HERE, lookup: lookups.Ask = lookups.ask_system, own: Any = (), **policy: Any
+    *,
+    allowed: Any = HERE,
+    lookup: resolving.Ask = resolving.ask_system,
+    own: Any = (),
+    **policy: Any,
 ) -> dialling.Dialler:
     policies = egressrules.EgressPolicy(allowed=allowed, **policy)
     return dialling.Dialler(policies, lambda: own, ask=lookup)

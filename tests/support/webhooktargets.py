@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from duepoint import clock
 from duepoint.kube import errors, services
-from duepoint.net import dialling, egressrules, lookups, ownservers
+from duepoint.net import dialling, egressrules, resolving
 from duepoint.targets.webhook import admission, credentials
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults
@@ -58,7 +58,7 @@ def a_service(*addresses: tuple[str, int], name="billing", namespace="default", 
     )
 
 
-def answering(**names: Sequence[str]) -> lookups.Ask:
+def answering(**names: Sequence[str]) -> resolving.Ask:
     """Return a resolver of these names (`_` for `.`): answers in turn, the last one for ever."""
     answers = {name.replace("_", "."): list(texts) for name, texts in names.items()}
 
@@ -78,9 +78,9 @@ async def a_target(
     mode: str = "same-namespace",
     allowed: Sequence[str] = ("127.0.0.1/32",),
     allow_http: bool = False,
-    lookup: lookups.Ask = lookups.ask_system,
+    lookup: resolving.Ask = resolving.ask_system,
     known: FixedServices | None = None,
-    own: Sequence[tuple[str, int]] | ownservers.Servers = (),
+    own: Sequence[tuple[str, int]] | resolving.Servers = (),
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,

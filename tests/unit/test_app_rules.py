@@ -25,7 +25,6 @@ def a_worker(tmp_path):
 
 def test_in_a_pod_no_url_leads_into_its_own_network(a_worker, monkeypatch):
     pods = (ipaddress.ip_network("192.0.2.0/24"),)
-    monkeypatch.setattr(app.ownservers, "networks", lambda: pods)
     chosen = a_worker(egress_mode="open", egress_cluster_cidrs="10.96.0.0/12")
     route = egressrules.Route(scheme="https", web=True)
 
@@ -39,7 +38,7 @@ def test_in_a_pod_no_url_leads_into_its_own_network(a_worker, monkeypatch):
 
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert denied() == ["10.96.0.1"]
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setattr(app.resolving, "pod_networks", lambda: pods)
     assert denied() == ["192.0.2.7", "10.96.0.1"]
 
 

@@ -407,7 +407,8 @@ async def import_rows(
         source = sys.stdin.buffer if str(file) == "-" else _opened(files, "FILE", file, "rb")
         refusals = None if refused is None else _opened(files, "--refused", refused, "wb")
         advance = files.enter_context(output.bar("import", None))
-        async for answer in asked.with_retries(_PATIENCE).upsert(read(source)):
+        asked.retries = _PATIENCE
+        async for answer in asked.upsert(read(source)):
             number, line = sent.popleft()
             counts["Refused" if answer.is_refused else answer.outcome] += 1
             if answer.error is not None:

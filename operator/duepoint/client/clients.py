@@ -125,7 +125,7 @@ class _Connection:
     ) -> None:
         self.server = transport.checked_server(server)
         self._token = transport.TokenSource(token) if isinstance(token, str) else token
-        self._retries = retries
+        self.retries = retries
         self._http = self._KIND(
             base_url=self.server,
             verify=tls or transport.tls_context(self.server, ca_file),
@@ -170,9 +170,9 @@ class _Connection:
         """Wait between two attempts."""
         raise NotImplementedError
 
-    def attempts(self, retries: transport.Retries | None = None) -> transport.Attempts:
+    def attempts(self, retries: transport.Retries) -> transport.Attempts:
         """Return the attempts of one request."""
-        return transport.Attempts(retries or self._retries, self._token)
+        return transport.Attempts(retries, self._token)
 
     async def send(
         self,
@@ -184,7 +184,7 @@ class _Connection:
         **content: Any,  # noqa: ANN401 - the library's arguments
     ) -> AnswerT:
         """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
-        attempts = self.attempts(retries)
+        attempts = self.attempts(retries or self.retries)
         while True:
             try:
                 return await self.exchange(method, path, read, **content)
@@ -271,21 +271,14 @@ class AsyncSetClient:
 
     Every method raises problems.ClientError. ``options`` of a change set its conditions and its
     durability.
+
+    Attributes:
+        retries: how to retry requests about this set; at first as the client does.
     """
 
-    def __init__(
-        self,
-        client: _Connection,
-        namespace: str,
-        name: str,
-        retries: transport.Retries | None = None,
-    ) -> None:
+    def __init__(self, client: _Connection, namespace: str, name: str) -> None:
         self.server, self.namespace, self.name = client.server, namespace, name
-        self._client, self._retries = client, retries
-
-    def with_retries(self, retries: transport.Retries) -> Self:
-        """Return the same set with other retries than the client's own."""
-        return type(self)(self._client, self.namespace, self.name, retries)
+        self._client, self.retries = client, client.retries
 
     async def info(self) -> answers.SetView:
         """Read the set's state and its counts."""
@@ -432,7 +425,7 @@ class AsyncSetClient:
             headers["Duepoint-Durability"] = durability
         found: dict[int, RowAnswer] = {}
         waiting = list(range(len(lines)))
-        attempts = self._client.attempts(self._retries)
+        attempts = self._client.attempts(self.retries)
         while waiting:
             content = b"".join(lines[place] + b"\n" for place in waiting)
             came: list[RowAnswer] = []
@@ -453,7 +446,7 @@ class AsyncSetClient:
             found.update(zip(waiting, came, strict=False))
             left = [at for at in waiting if at not in found or found[at].is_passing]
             if len(left) < len(waiting):  # rows went through, so the API works: count anew
-                attempts = self._client.attempts(self._retries)
+                attempts = self._client.attempts(self.retries)
             waiting = left
             if waiting:
                 try:
@@ -489,7 +482,7 @@ class AsyncSetClient:
         **content: Any,  # noqa: ANN401 - the library's arguments
     ) -> AnswerT:
         path = f"{self._base}{path}"
-        return await self._client.send(method, path, read, retries=self._retries, **content)
+        return await self._client.send(method, path, read, retries=self.retries, **content)
 
 
 def _as(kind: type[AnswerT]) -> Callable[[bytes], AnswerT]:
@@ -588,10 +581,6 @@ class SetClient:
 
     def __init__(self, requests: AsyncSetClient) -> None:
         self.requests = requests
-
-    def with_retries(self, retries: transport.Retries) -> Self:
-        """Return the same set with other retries than the client's own."""
-        return type(self)(self.requests.with_retries(retries))
 
     info = _blocking(AsyncSetClient.info)
     get = _blocking(AsyncSetClient.get)

@@ -104,17 +104,15 @@ class Transport:
             raise ValueError("the path holds a blank")
         pool = self._lease if request.is_of_lease else self._requests
         return await pool.send(
-            httpclient.Call(
-                endpoint=self._endpoint,
-                content=httpclient.request_bytes(
-                    httpclient.request_head(request.verb, _sendable(target, "path"), ()),
-                    headers,
-                    request.data,
-                ),
-                deadline=request.deadline,
-                connect_by=request.deadline,
-                rule=httpclient.BodyRule(request.most_bytes),
-            )
+            self._endpoint,
+            httpclient.request_bytes(
+                httpclient.request_head(request.verb, _sendable(target, "path"), ()),
+                headers,
+                request.data,
+            ),
+            deadline=request.deadline,
+            connect_by=request.deadline,
+            rule=httpclient.BodyRule(request.most_bytes),
         )
 
     def _turn_to(self, login: credentials.Login) -> None:

@@ -30,7 +30,7 @@ import aiohappyeyeballs
 import structlog
 
 from duepoint import tlsrules
-from duepoint.net import addresses, egressrules, httpclient, lookups, ownservers
+from duepoint.net import addresses, egressrules, httpclient, resolving
 
 #: Delay before the next address is tried in parallel (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
@@ -59,13 +59,13 @@ class Dialler:
     def __init__(
         self,
         policy: egressrules.EgressPolicy,
-        own: ownservers.Servers = tuple,
+        own: resolving.Servers = tuple,
         *,
-        ask: lookups.Ask = lookups.ask_system,
+        ask: resolving.Ask = resolving.ask_system,
     ) -> None:
         self._policy = policy
-        self._lookups = lookups.Lookups(ask)
-        self._own = ownservers.OwnServers(own, ask)
+        self._lookups = resolving.Lookups(ask)
+        self._own = resolving.OwnServers(own, ask)
 
     async def open(self, endpoint: httpclient.Endpoint) -> httpclient.Connection:
         """Return an HTTP connection; raises ssl.SSLError, and as ``connect``."""
@@ -87,7 +87,7 @@ class Dialler:
 
         Raises:
             Blocked: an address is denied.
-            ownservers.Unready: no address can be judged now.
+            resolving.Unready: no address can be judged now.
             Unresolved: there is no address.
             OSError: no address answered.
         """

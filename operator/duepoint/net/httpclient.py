@@ -415,26 +415,6 @@ async def connect(endpoint: Endpoint) -> Connection:
     return made
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """One request.
-
-    Attributes:
-        content: head and body as bytes.
-        deadline: when the response must be complete, by the loop's clock.
-        connect_by: when there must be a connection.
-        rule: how much of the response's body to read.
-        may_send: called once there is a connection; if it returns False, nothing is sent.
-    """
-
-    endpoint: Endpoint
-    content: bytes
-    deadline: float
-    connect_by: float
-    rule: BodyRule = WHOLE
-    may_send: Callable[[], bool] | None = None
-
-
 class Pool:
     """The connections of one event loop.
 
@@ -454,8 +434,21 @@ class Pool:
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def send(self, call: Call) -> Response:
-        """Send a request and return its response.
+    async def send(
+        self,
+        endpoint: Endpoint,
+        request: bytes,
+        *,
+        deadline: float,
+        connect_by: float,
+        rule: BodyRule = WHOLE,
+        may_send: Callable[[], bool] | None = None,
+    ) -> Response:
+        """Send a request and return its response; instants are on the loop's clock.
+
+        Args:
+            connect_by: when there must be a connection.
+            may_send: called once there is a connection; if it returns False, nothing is sent.
 
         Raises:
             NotConnected: nothing was sent.
@@ -464,16 +457,26 @@ class Pool:
         if self._is_closed:
             raise NotConnected("the connections are closed")
         if self._turns is not None:
-            await self._take_turn(self._turns, call.connect_by)
+            await self._take_turn(self._turns, connect_by)
         try:
-            now = asyncio.get_running_loop().time()
-            if (kept := self._take_idle(call.endpoint, now)) is not None:
+            kept = self._take_idle(endpoint, asyncio.get_running_loop().time())
+            while True:
+                connection = kept or await self._open(endpoint, connect_by)
+                if may_send is not None and not may_send():
+                    self._put_idle(endpoint, connection)
+                    raise ConnectionLate("there was no time left to send")
                 try:
-                    return await self._exchange(kept, call)
+                    response = await self._exchange(connection, request, deadline, rule)
                 except Cut:
-                    if kept.was_taken:
+                    if kept is None or kept.was_taken:
                         raise
-            return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
+                    kept = None
+                    continue
+                if response.keep_alive and connection.is_open and not self._is_closed:
+                    self._put_idle(endpoint, connection)
+                else:
+                    connection.abort()
+                return response
         finally:
             if self._turns is not None:
                 self._turns.release()
@@ -497,24 +500,19 @@ class Pool:
             if not idle:
                 del self._idle[endpoint]
 
-    async def _exchange(self, connection: Connection, call: Call) -> Response:
-        if call.may_send is not None and not call.may_send():
-            self._put_idle(call.endpoint, connection)
-            raise ConnectionLate("there was no time left to send")
+    async def _exchange(
+        self, connection: Connection, request: bytes, deadline: float, rule: BodyRule
+    ) -> Response:
         self._busy.add(connection)
         try:
             await faults.reach(FaultPoint.BEFORE_HTTP_REQUEST)
-            response = await connection.send(call.content, deadline=call.deadline, rule=call.rule)
+            response = await connection.send(request, deadline=deadline, rule=rule)
             await faults.reach(FaultPoint.AFTER_HTTP_RESPONSE)
         except BaseException:
             connection.abort()
             raise
         finally:
             self._busy.discard(connection)
-        if response.keep_alive and connection.is_open and not self._is_closed:
-            self._put_idle(call.endpoint, connection)
-        else:
-            connection.abort()
         return response
 
     async def _take_turn(self, turns: asyncio.Semaphore, by: float) -> None:

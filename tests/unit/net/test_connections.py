@@ -46,13 +46,7 @@ async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[Lines]:
 
 def ask(lines: Lines, *, seconds: float = PATIENCE) -> Awaitable[httpclient.Response]:
     deadline = asyncio.get_running_loop().time() + seconds
-    call = httpclient.Call(
-        endpoint=lines.endpoint,
-        content=REQUEST,
-        deadline=deadline,
-        connect_by=deadline,
-    )
-    return lines.send(call)
+    return lines.send(lines.endpoint, REQUEST, deadline=deadline, connect_by=deadline)
 
 
 async def read_request(reader: asyncio.StreamReader) -> None:

@@ -32,7 +32,7 @@ from duepoint.cli.local import jobs
 from duepoint.controller.watching import directwatch
 from duepoint.kube import schedules
 from duepoint.kube.local.api import LocalApi
-from duepoint.net import ownservers
+from duepoint.net import resolving
 from duepoint.runs.run import RunEvent
 
 #: Namespace of the installation; Schedules are in the namespaces of their manifests.
@@ -124,7 +124,7 @@ async def running(
             api=api,
             clock=clock,
             health=healths[1],
-            own_hosts=ownservers.own_servers(redis_url),
+            own_hosts=resolving.own_servers(redis_url),
             audiences=tuple,
         ) as claimer,
     ):

@@ -15,7 +15,7 @@ import functools
 import os
 import ssl
 
-from duepoint.net import dialling, httpclient, ownservers
+from duepoint.net import dialling, httpclient, resolving
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import outcome, target
@@ -132,7 +132,7 @@ def trouble(error: Exception, host: str) -> target.Trouble:
             code_class="blocked",
             final=True,
         )
-    if isinstance(cause, ownservers.Unready):
+    if isinstance(cause, resolving.Unready):
         message = f"nothing was sent: {cause}"
         return target.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
     # SSLCertVerificationError is an OSError and a ValueError; it is not the URL's fault.

@@ -166,10 +166,20 @@ class WebhookTarget:
     async def _send(
         self, firing: target.Firing, ready: Prepared, seconds: float
     ) -> httpclient.Response | target.Trouble:
-        """Send the request; return the answer, or why there is none."""
+        """Send the request, over within ``seconds``; return the answer, or why there is none."""
         host = ready.endpoint.host
+        left = firing.not_after_monotonic - self._clock.monotonic()
+        now = asyncio.get_running_loop().time()
         try:
-            received = await self._pool.send(self._call(firing, ready, seconds))
+            own, body = ready.composer.compose(firing, self._clock.now_us())
+            received = await self._pool.send(
+                ready.endpoint,
+                httpclient.request_bytes(ready.head, own, body),
+                deadline=now + seconds,
+                connect_by=now + min(seconds, left),  # before the lease ends
+                rule=BODY_RULE,
+                may_send=functools.partial(self._is_held, firing),
+            )
         except httpclient.ConnectionLate:
             kind = "connection" if ready.endpoint.tls is None else "TLS connection"
             within = min(seconds, httpclient.CONNECT_SECONDS)
@@ -184,20 +194,6 @@ class WebhookTarget:
         if self._on_reply is not None:
             self._on_reply(received)
         return received
-
-    def _call(self, firing: target.Firing, ready: Prepared, seconds: float) -> httpclient.Call:
-        """Return a call that connects before the lease ends and is over within ``seconds``."""
-        left = firing.not_after_monotonic - self._clock.monotonic()
-        now = asyncio.get_running_loop().time()
-        own, body = ready.composer.compose(firing, self._clock.now_us())
-        return httpclient.Call(
-            endpoint=ready.endpoint,
-            content=httpclient.request_bytes(ready.head, own, body),
-            deadline=now + seconds,
-            connect_by=now + min(seconds, left),
-            rule=BODY_RULE,
-            may_send=functools.partial(self._is_held, firing),
-        )
 
     def _is_held(self, firing: target.Firing) -> bool:
         """Whether the lease lasts. Timers of the loop stop while the machine is suspended."""

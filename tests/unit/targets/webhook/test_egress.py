@@ -7,7 +7,7 @@ import socket
 import pytest
 import structlog
 
-from duepoint.net import egressrules, ownservers
+from duepoint.net import egressrules, resolving
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import outcome
 from tests.support import firings, receiver, webhooktargets
@@ -158,7 +158,7 @@ async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
         receiver.listening() as redis,
         webhooktargets.a_target(own=[("127.0.0.1", 0)]) as (target, guard),
     ):
-        found = ownservers.own_servers(f"redis://:secret@127.0.0.1:{redis.port}/0")
+        found = resolving.own_servers(f"redis://:secret@127.0.0.1:{redis.port}/0")
         guard._own._servers = lambda: found
         url = f"http://127.0.0.1:{redis.port}/"
         given = await target.fire(firings.a_firing(firings.a_webhook(url)))

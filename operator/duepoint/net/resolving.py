@@ -1,4 +1,6 @@
-"""Our own addresses, which no tenant may call: Redis, the API server and the Pod's networks.
+"""Resolves names: those that Schedules call, and those of our own servers, which none may call.
+
+Names of Schedules are looked up with the system's resolver and shared fairly among namespaces.
 
 The addresses of our servers are looked up every minute. If a look-up fails, the addresses of the
 last good one stay. If there never was a good one, nothing is dialled, because any address might be
@@ -18,20 +20,103 @@ import ipaddress
 import os
 import socket
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import structlog
 
-from duepoint import redisurl
-from duepoint.net import addresses, egressrules, lookups
+from duepoint import redisurl, shares
+from duepoint.net import addresses, egressrules
 
 _logger = structlog.get_logger()
 
+#: Names looked up at one time.
+THREADS = 32
+#: A single namespace gets half of the threads, two get a third each (``shares``).
+_GREED = 1
+#: Most names of one namespace that may wait for a thread.
+MOST_WAITING = 64
+#: How long a caller waits for an answer, the wait for a thread included.
+LOOKUP_SECONDS = 5.0
+
+#: host, port -> the addresses from ``socket.getaddrinfo``; called in a thread.
+Ask = Callable[[str, int], Sequence[str]]
+
+
+def ask_system(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a name in the system's order; raises socket.gaierror."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+class Lookups:
+    """Looks names up in threads; each worker has one and closes it at the end.
+
+    ``getaddrinfo`` occupies a thread until it answers. If a name server is silent, that takes ten
+    seconds and more, even after the caller has gone. So a namespace gets only its share of the
+    threads (``duepoint.shares``; half of them while it is alone) and a bounded queue for them, and
+    concurrent look-ups of the same name share one call. Answers are never cached: each new
+    connection is judged by its own answer.
+    """
+
+    def __init__(self, ask: Ask = ask_system, *, threads: int = THREADS) -> None:
+        self._ask = ask
+        self._pool = futures.ThreadPoolExecutor(threads, thread_name_prefix="lookup")
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(threads, greed=_GREED)
+        self._under_way: dict[tuple[str, str, int], asyncio.Task[Sequence[str]]] = {}
+
+    async def addresses(self, host: str, port: int, namespace: str) -> Sequence[str]:
+        """Return the addresses of a name that a Schedule of this namespace calls.
+
+        Raises:
+            socket.gaierror: there are none. EAI_AGAIN also if no answer came in time, or if too
+                many other names of the namespace are being looked up.
+        """
+        key = namespace, host, port
+        asked = self._under_way.get(key)
+        if asked is None:
+            if self._places.waiting(namespace) >= MOST_WAITING:
+                raise _later(f"{MOST_WAITING} other names of namespace {namespace} are waiting")
+            asked = self._under_way[key] = asyncio.create_task(self._resolve_in_turn(*key))
+            # Retrieve the error: all callers may have gone, and asyncio would log it.
+            asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                return await asyncio.shield(asked)
+        except TimeoutError:
+            raise _later(f"no answer within {LOOKUP_SECONDS:g} s") from None
+
+    def close(self) -> None:
+        """Release the threads; those that hang end by themselves."""
+        for asked in self._under_way.values():
+            asked.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _resolve_in_turn(self, namespace: str, host: str, port: int) -> Sequence[str]:
+        """Look a name up; keep its place until the thread is free, even if no caller waits."""
+        try:
+            if not await self._places.wait(namespace, LOOKUP_SECONDS):
+                raise _later(f"the other names of namespace {namespace} are not answered")
+            try:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._pool, self._ask, host, port)
+            finally:
+                self._places.leave(namespace)
+        finally:
+            del self._under_way[namespace, host, port]
+
+
+def _later(why: str) -> socket.gaierror:
+    return socket.gaierror(socket.EAI_AGAIN, f"the name could not be looked up: {why}")
+
+
+# -- our own servers -----------------------------------------------------------------------------
+
 #: How long the addresses stay fresh, and how long a look-up may take.
 _FRESH_SECONDS = 60.0
-_LOOKUP_SECONDS = 2.0
-_THREADS = 4
+_OWN_LOOKUP_SECONDS = 2.0
+_OWN_THREADS = 4
 #: Time between look-ups while an address is unknown.
 _RETRY_SECONDS = 1.0
 #: The resolver's definite answer that a name has no address; other errors are failures.
@@ -50,9 +135,9 @@ class Unready(OSError):
 class OwnServers:
     """Looks up our servers' addresses, in threads of its own, which no tenant's names can block."""
 
-    def __init__(self, servers: Servers, ask: lookups.Ask = lookups.ask_system) -> None:
+    def __init__(self, servers: Servers, ask: Ask = ask_system) -> None:
         self._servers = servers
-        self._lookups = lookups.Lookups(ask, threads=_THREADS)
+        self._lookups = Lookups(ask, threads=_OWN_THREADS)
         self._looking = asyncio.Lock()
         self._fresh_until = float("-inf")
         #: The addresses of every server that was looked up; None = no look-up was good yet.
@@ -100,7 +185,7 @@ class OwnServers:
     async def _addresses(self, host: str, port: int) -> egressrules.Own | None:
         """Return a server's addresses; None if the look-up failed."""
         try:
-            async with asyncio.timeout(_LOOKUP_SECONDS):
+            async with asyncio.timeout(_OWN_LOOKUP_SECONDS):
                 is_address = addresses.parse(host) is not None
                 texts = (host,) if is_address else await self._lookups.addresses(host, port, "")
         except socket.gaierror as error:
@@ -134,13 +219,8 @@ _ROUTES = (
 
 def pod_networks(environment: Mapping[str, str] = os.environ) -> tuple[addresses.Network, ...]:
     """Return the networks of the Pod that this process runs in; empty outside a cluster."""
-    return networks() if environment.get("KUBERNETES_SERVICE_HOST") else ()
-
-
-def networks() -> tuple[addresses.Network, ...]:
-    """Return the networks of this machine's addresses."""
     found = []
-    for family, target, length in _ROUTES:
+    for family, target, length in _ROUTES if environment.get("KUBERNETES_SERVICE_HOST") else ():
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
             own = probe.getsockname()[0].partition("%")[0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import threading
 import time
 
 import pytest
 
-from duepoint.net import lookups
+from duepoint.net import resolving
 from tests.support.waiting import eventually
 
 
@@ -45,7 +46,7 @@ def silent():
 
 @pytest.fixture
 async def looking(silent):
-    made = lookups.Lookups(silent, threads=8)
+    made = resolving.Lookups(silent, threads=8)
     yield made
     silent.may_go.set()
     made.close()
@@ -70,19 +71,19 @@ async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, look
 async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent, looking, monkeypatch
 ):
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(resolving, "LOOKUP_SECONDS", 0.05)
     for number in range(6):  # half of the threads are one namespace's
         with pytest.raises(socket.gaierror, match="could not be looked up"):
             await looking.addresses(f"hanging{number}", 80, "hostile")
     await silent.have_begun(4)
     assert len(silent.asked) == 4
     silent.may_go.set()
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
+    monkeypatch.setattr(resolving, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
 
 
 async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
-    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
+    monkeypatch.setattr(resolving, "MOST_WAITING", 3)
     hanging = [
         asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
     ]
@@ -92,3 +93,15 @@ async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
     for one in hanging:
         one.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
+
+
+def test_an_address_of_this_machine_is_in_a_network_of_its_pod():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        own = ipaddress.ip_address(probe.getsockname()[0])
+    found = resolving.pod_networks({"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+    assert [one.prefixlen for one in found if own in one] == [24]
+    assert resolving.pod_networks({}) == ()
