@@ -33,8 +33,10 @@ from duepoint.net import egressrules
 
 CONNECT_SECONDS = 5.0
 
-#: Longest head, interim responses included; a read may exceed it by itself.
+#: Longest head, interim responses included, and longest header lines of a response.
 HEAD_LIMIT_BYTES = 64 * 1024
+#: Bytes that a header line counts beside its text, so that very many short ones are too long.
+_LINE_BYTES = 256
 #: Most bytes that may arrive for each byte of the body's limit: a one-byte chunk adds five bytes.
 #: Without a bound, chunk extensions and trailers would keep us busy until the deadline.
 _MOST_FRAMING = 8
@@ -142,6 +144,7 @@ class ResponseParser:
         self._status = 0
         self._bytes = 0  # all that has come, framing included
         self._body_bytes = 0
+        self._header_bytes = 0
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
         self._is_in_body = False
@@ -228,8 +231,12 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header of the head; headers of the trailer after the chunks are ignored."""
-        if not self._is_in_body and self._response is None:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        if self._is_in_body or self._response is not None:
+            return
+        self._header_bytes += len(name) + len(value) + _LINE_BYTES
+        if self._header_bytes > HEAD_LIMIT_BYTES:
+            raise NotHttp("the head is too long")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         """Note whether a body follows: not after an interim response."""
