@@ -10,7 +10,6 @@ another meaning.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -94,7 +93,7 @@ class WebhookAction(
             return f"Webhook {self.service.scheme}://{self.service.name}:{self.service.port}"
         if self.url_from is not None:
             return f"Webhook of Secret {self.url_from.secret_key_ref.name}"
-        return f"Webhook {_scheme_and_host(self.url or '')}"
+        return f"Webhook {model.host_of(self.url or '').removesuffix('/…')}"
 
     @property
     def limit_seconds(self) -> float:
@@ -191,12 +190,6 @@ def encode(action: Action) -> bytes:
 def decode(blob: bytes) -> Action:
     """Return the action of a blob made by ``encode``; raises msgspec.DecodeError for any other."""
     return _decoder.decode(blob)
-
-
-def _scheme_and_host(url: str) -> str:
-    """Return scheme and host of a URL: many people read a status, and the rest may have tokens."""
-    scheme, separator, rest = url.partition("://")
-    return scheme + separator + re.split(r"[/?]", rest, maxsplit=1)[0]
 
 
 #: Memory of the structs around an action, its digest and its place in a cache.

@@ -162,7 +162,7 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
         "replay": False,
     }
     held = (await scene.ask("GET", here(scene, "/schedules/held"))).json
-    assert (held["suspend"], held["upcoming"]) == (True, [])
+    assert (held["spec"]["suspend"], held["upcoming"]) == (True, [])
     assert (await scene.ask("GET", here(scene, "/schedules/missing"))).status == 404
 
 

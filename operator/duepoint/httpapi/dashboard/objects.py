@@ -173,10 +173,7 @@ async def _page(
 
 async def get_schedule(call: Call) -> HttpResponse:
     """Return a Schedule and the caller's rights, which the API server checks again later."""
-    namespace, name = call.namespace, call.id
-    with refusals():
-        body = await call.api.request("GET", schedules.path(namespace, name))
-    item = _decoder.decode(body)
+    namespace, name, item = call.namespace, call.id, await _read(call)
 
     async def may(verb: str, resource: str, of: str = "") -> bool:
         wanted = access.Attributes(namespace, verb, resource, of)
@@ -191,6 +188,12 @@ async def get_schedule(call: Call) -> HttpResponse:
     return answer(200, rows.detail(item, call.shared.clock.now_us(), rights))
 
 
+async def _read(call: Call) -> schedules.Schedule:
+    with refusals():
+        body = await call.api.request("GET", schedules.path(call.namespace, call.id))
+    return _decoder.decode(body)
+
+
 MANAGER: Final = "duepoint-dashboard"
 #: How long a ScheduleRun stays after it has ended, as with ``duepoint trigger``.
 _TTL_SECONDS: Final = 3_600
@@ -203,11 +206,6 @@ class Suspension(Fields, forbid_unknown_fields=True):
     until: Annotated[dt.datetime | None, "It resumes by itself then."] = None
 
 
-class _Held(msgspec.Struct):
-    spec: rows.Spec
-
-
-_held_decoder = msgspec.json.Decoder(_Held)
 _suspend_decoder = msgspec.json.Decoder(Suspension)
 
 
@@ -236,9 +234,7 @@ async def _check_not_suspended(call: Call) -> None:
 
     Their reason and end time would be lost, and the Schedule would resume at the new end time.
     """
-    with refusals():
-        path = schedules.path(call.namespace, call.id)
-        found = _held_decoder.decode(await call.api.request("GET", path)).spec
+    found = msgspec.json.decode((await _read(call)).spec, type=rows.Spec)
     if schedules.is_suspended(found.suspend, found.suspend_until, call.shared.clock.now_us()):
         why = f": {found.suspend_reason}" if found.suspend_reason else ""
         message = f"the Schedule is suspended already{why}; it stays as it is"

@@ -77,13 +77,6 @@ class Rights(Fields, kw_only=True):
 class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
     """A Schedule's page."""
 
-    uid: str
-    created_time: Time | None
-    suspend: bool
-    suspend_until: Time | None
-    suspend_reason: str | None
-    active_count: Annotated[int, within(0), "runs that have not ended"]
-    managed_by: str | None
     conditions: Annotated[tuple[Any, ...], "those of the status that say something"]
     upcoming: tuple[Time, ...]
     slots: Annotated[tuple[Any, ...], "newest first: the entries of status.recentRuns"]
@@ -112,9 +105,7 @@ class _Status(msgspec.Struct, rename="camel"):
     upcoming_times: tuple[str, ...] | None = None
     last_schedule_time: str | None = None
     recent_runs: tuple[Row, ...] | None = None
-    active_count: int | None = None
     target: str | None = None
-    managed_by: str | None = None
     members: int | None = None
     in_flight: int | None = None
     next_due_time: str | None = None
@@ -177,13 +168,6 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     row = msgspec.structs.asdict(schedule(item, now_us))
     return ScheduleDetail(
         **row | {"time_zone": spec.time_zone or "Etc/UTC"},
-        uid=item.metadata.uid,
-        created_time=item.metadata.creation_timestamp,
-        suspend=bool(spec.suspend),
-        suspend_until=spec.suspend_until,
-        suspend_reason=spec.suspend_reason,
-        active_count=status.active_count or 0,
-        managed_by=status.managed_by,
         conditions=tuple(conditions),
         upcoming=status.upcoming_times or (),
         slots=tuple(listed),

@@ -18,7 +18,7 @@ export function actions(found, path, onDone) {
         notice(`ScheduleRun ${made.run} was created.`);
       },
     }, onDone)) : null,
-    may.suspend && !found.suspend ? button("Suspend", "suspend", () => ask({
+    may.suspend && !found.spec.suspend ? button("Suspend", "suspend", () => ask({
       title: `Suspend ${found.name}?`,
       text: "No slot of it runs until it resumes.",
       verb: "Suspend",
@@ -31,7 +31,7 @@ export function actions(found, path, onDone) {
         notice(`${found.name} is suspended.`);
       },
     }, onDone)) : null,
-    may.suspend && found.suspend ? button("Resume", "resume", () => ask({
+    may.suspend && found.spec.suspend ? button("Resume", "resume", () => ask({
       title: `Resume ${found.name}?`,
       text: "Slots of the suspension do not run.",
       verb: "Resume",

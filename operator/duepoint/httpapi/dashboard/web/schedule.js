@@ -92,9 +92,10 @@ class SchedulePage {
         h("strong", {}, each.reason === each.type ? each.type : `${each.type} (${each.reason})`), `: ${each.message}`,
         each.lastTransitionTime ? h("span", { class: "muted", title: when(each.lastTransitionTime) }, ` since ${distance(each.lastTransitionTime)}`) : null,
         each.type === "Ready" && found.health === "ok" ? null : advice(found.advice[each.reason], each.type)));
-    if (found.suspend) {
-      const until = found.suspendUntil ? ` until ${when(found.suspendUntil, found.timeZone)}` : "";
-      lines.unshift(h("li", {}, h("strong", {}, `Suspended${until}`), found.suspendReason ? `: ${found.suspendReason}` : ""));
+    const { suspend, suspendUntil, suspendReason } = found.spec;
+    if (suspend) {
+      const until = suspendUntil ? ` until ${when(suspendUntil, found.timeZone)}` : "";
+      lines.unshift(h("li", {}, h("strong", {}, `Suspended${until}`), suspendReason ? `: ${suspendReason}` : ""));
     }
     return lines.length ? h("ul", { class: "standing" }, lines) : null;
   }
