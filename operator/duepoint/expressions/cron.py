@@ -110,10 +110,9 @@ class Cron:
     Attributes:
         pattern: its local times.
         zone: the zone of these local times.
-        starts: start of each stretch; the first one does not matter.
     """
 
-    __slots__ = ("_fields", "_here", "pattern", "starts", "stretches", "zone")
+    __slots__ = ("_fields", "_here", "pattern", "stretches", "zone")
 
     def __init__(
         self, fields: syntax.CronFields, *, zone: timezones.Zone, gap: Gap, overlap: Overlap
@@ -122,7 +121,6 @@ class Cron:
             fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
         )
         self.stretches = stretches(zone, sweeping=fields.sweeping, gap=gap, overlap=overlap)
-        self.starts = zone.starts
         self.zone = zone
         self._fields = fields
         #: Index of the stretch that was used last.
@@ -229,7 +227,7 @@ class Cron:
         return self.pattern.first_from(stretch.missing_from) < stretch.local_from
 
     def _index_of(self, second: int) -> int:
-        return bisect_right(self.starts, second) - 1
+        return bisect_right(self.zone.starts, second) - 1
 
 
 # -- in plain words --------------------------------------------------------------------------------

@@ -63,15 +63,6 @@ def every(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> 
         period_us = durations.parse_duration_us(value)
     except durations.InvalidDuration as error:
         raise _wrong_period(str(error), position) from error
-    if whole_seconds:
-        anchor_us -= anchor_us % expression.SECOND_US
-    _check_fineness(period_us, position, whole_seconds=whole_seconds)
-    if anchor_us + period_us > expression.LAST_US:
-        raise _wrong_period(f"{errors.quoted(value)} reaches beyond the year 2112", position)
-    return Every(anchor_us=anchor_us, period_us=period_us)
-
-
-def _check_fineness(period_us: int, position: int, *, whole_seconds: bool) -> None:
     if whole_seconds and (period_us < SHORTEST_WITH_JOB_US or period_us % expression.SECOND_US):
         raise _wrong_period(
             f"{durations.format_duration(period_us)} is not a whole number of seconds, as a "
@@ -84,6 +75,11 @@ def _check_fineness(period_us: int, position: int, *, whole_seconds: bool) -> No
         )
     if period_us % 1_000:
         raise _wrong_period("the period must be a whole number of milliseconds", position)
+    if whole_seconds:
+        anchor_us -= anchor_us % expression.SECOND_US
+    if anchor_us + period_us > expression.LAST_US:
+        raise _wrong_period(f"{errors.quoted(value)} reaches beyond the year 2112", position)
+    return Every(anchor_us=anchor_us, period_us=period_us)
 
 
 def _wrong_period(what: str, position: int) -> errors.InvalidExpression:

@@ -18,7 +18,7 @@ from duepoint.httpapi.dashboard import objects
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
 from duepoint.model.answers import Count
-from duepoint.model.vocabulary import Fields, Time
+from duepoint.model.vocabulary import Fields
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import load
 
@@ -31,7 +31,6 @@ _WORST: Final = 5
 class Forecast(Fields, kw_only=True):
     """The load of the coming days."""
 
-    from_time: Time
     time_zone: str
     schedules: Annotated[Count, "that were counted"]
     suspended: Annotated[Count, "of these, without a slot because they are suspended"]
@@ -81,7 +80,6 @@ def _add(coming: load.Forecast, items: tuple[schedules.Schedule, ...]) -> int:
 
 def _shown(coming: load.Forecast, unread: int, zone: str) -> Forecast:
     return Forecast(
-        from_time=coming.time(0),
         time_zone=zone,
         schedules=coming.schedules,
         suspended=coming.suspended,
