@@ -101,16 +101,21 @@ class Condition:
     message: str = ""
 
 
+def true(type_: ConditionType, reason: Reason, message: str) -> Condition:
+    """Return a condition that holds."""
+    return Condition(type=type_, status="True", reason=reason, message=message)
+
+
 def ready(reason: Reason, message: str) -> tuple[Condition, ...]:
     """Return the conditions of an accepted object, armed or with nothing to arm."""
-    return (Condition(type=ConditionType.READY, status="True", reason=reason, message=message),)
+    return (true(ConditionType.READY, reason, message),)
 
 
 def reconciling(reason: Reason, message: str) -> tuple[Condition, ...]:
     """Return the conditions of a generation that is not ready yet and needs no edit."""
     return (
         Condition(type=ConditionType.READY, status="Unknown", reason=reason, message=message),
-        Condition(type=ConditionType.RECONCILING, status="True", reason=reason, message=message),
+        true(ConditionType.RECONCILING, reason, message),
     )
 
 
@@ -118,7 +123,7 @@ def stalled(reason: Reason, message: str) -> tuple[Condition, ...]:
     """Return the conditions of an object that only an edit can repair."""
     return (
         Condition(type=ConditionType.READY, status="False", reason=reason, message=message),
-        Condition(type=ConditionType.STALLED, status="True", reason=reason, message=message),
+        true(ConditionType.STALLED, reason, message),
     )
 
 

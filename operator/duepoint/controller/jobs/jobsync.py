@@ -35,6 +35,8 @@ import functools
 import re
 from collections.abc import Collection, Iterator
 
+from msgspec.structs import replace
+
 from duepoint import faults, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import OwnedJob
@@ -319,24 +321,18 @@ class JobSync:
         await self._term.services.outcomes.catch_up()
         slot_us, wanted_by = run
         at_us = self._term.clock.now_us() - ago_us
-        replaced = state.runs().replacing.get(job_name)
-        self._reporter.event(
-            RunEvent(
-                uid=state.uid,
-                namespace=state.namespace,
-                name=state.name,
-                generation=0,
-                slot_us=slot_us,
-                trigger="Manual" if wanted_by else "Schedule",
-                state=RunState.FAILED if replaced is None else RunState.REPLACED,
-                reason=Reason.DELETED if replaced is None else Reason.REPLACED,
-                message=replaced or (jobstate.LOST if job is None else jobstate.RELEASED),
-                at_us=at_us,
-                started_us=slot_us,  # so that it does not become the newest run
-                finished_us=at_us,
-                job_name=job_name,
-            )
+        ended = jobstate.unseen_end(
+            state.owner,
+            slot_us,
+            jobstate.LOST if job is None else jobstate.RELEASED,
+            at_us,
+            trigger="Manual" if wanted_by else "Schedule",
+            started_us=slot_us,  # so that it does not become the newest run
+            job_name=job_name,
         )
+        if (message := state.runs().replacing.get(job_name)) is not None:
+            ended = replace(ended, state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
+        self._reporter.event(ended)
 
     async def _clean(self, schedule_uid: str) -> float | None:
         """Delete Jobs beyond the history limits; return seconds until the next check.

@@ -28,6 +28,7 @@ from duepoint import __version__, errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.comparedclock import ComparedClock
 from duepoint.controller.observed import Observed
+from duepoint.controller.status import events as changes
 from duepoint.controller.status import published
 from duepoint.delayqueue import serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -135,18 +136,10 @@ class OtherInstalls:
         message = f"the installation {other} writes the status of Schedule {seen.identity}; "
         if self._health.unwell(PART, f"{message}this one is {self.own}. {_REMEDY}"):
             telemetry.logger.error("another installation", other=other, own=self.own)
-            record(
-                events.Event(
-                    regarding=events.ObjectReference(
-                        namespace=seen.namespace, name=seen.name, uid=seen.uid
-                    ),
-                    reason=Reason.OTHER_INSTALL,
-                    action="Reconcile",
-                    note=f"the installations {self.own} and {other} both look after this "
-                    f"Schedule. {_REMEDY}",
-                    warning=True,
-                )
-            )
+            about = events.ObjectReference(namespace=seen.namespace, name=seen.name, uid=seen.uid)
+            both = f"the installations {self.own} and {other} both look after this Schedule"
+            note = f"{both}. {_REMEDY}"
+            record(changes.new_event(about, "Reconcile", Reason.OTHER_INSTALL, note))
 
     def refused(self) -> None:
         """Report that another installation manages the index in our Redis."""

@@ -17,7 +17,6 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runstatus import Progress, RunSlot
 from duepoint.kube import jobbuilder, jobs, schedules
-from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
@@ -171,18 +170,6 @@ def recover(run: ScheduleRunState, slot_us: int, job: jobs.Job | None) -> bool:
         start = jobstate.start_of(job, run.owner(), slot_us)
         ended = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job)) or start
     else:
-        ended = RunEvent(
-            uid=run.course.schedule_uid,
-            namespace=run.seen.namespace,
-            name=run.schedule_key[1],
-            generation=0,
-            slot_us=slot_us,
-            trigger="",
-            state=RunState.FAILED,
-            reason=Reason.DELETED,
-            at_us=0,
-            message=jobstate.LOST,
-            run_uid=run.seen.uid,
-        )
+        ended = jobstate.unseen_end(run.owner(), slot_us, jobstate.LOST, 0)
     runstatus.applied(run.course, ended)
     return False

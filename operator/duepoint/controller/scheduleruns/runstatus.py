@@ -286,17 +286,13 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> Verdict:
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
     said += _without_an_end(course)
-    complete = _condition(ConditionType.COMPLETE, Reason.COMPLETED, said)
+    complete = conditions.true(ConditionType.COMPLETE, Reason.COMPLETED, said)
     return (*conditions.ready(Reason.COMPLETED, said), complete)
 
 
 def failed(reason: Reason, said: str) -> Verdict:
     """Return the verdict on a ScheduleRun with a failed run, or one that cannot run at all."""
-    return (*conditions.stalled(reason, said), _condition(ConditionType.FAILED, reason, said))
-
-
-def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
-    return Condition(type=kind, status="True", reason=reason, message=said)
+    return (*conditions.stalled(reason, said), conditions.true(ConditionType.FAILED, reason, said))
 
 
 def _without_an_end(course: Progress) -> str:

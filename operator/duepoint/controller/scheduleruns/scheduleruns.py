@@ -28,6 +28,7 @@ import re
 import msgspec
 
 from duepoint.controller import observed
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
@@ -37,7 +38,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import conditions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
@@ -383,24 +384,15 @@ class ScheduleRuns:
                     armed = await queue.occurrences.withdraw(known, point, self._term.epoch)
                     if armed is messages.Armed.APPLIED:  # else a worker has claimed it
                         await self._outcomes.catch_up()  # count earlier outcomes of the slot first
-                        self._term.services.reporter.event(self._deleted(known, point, run_uid))
-
-    def _deleted(self, known: Definition, point: points.DuePoint, run_uid: str) -> RunEvent:
-        now_us = self._term.clock.now_us()
-        return RunEvent(
-            uid=known.uid,
-            namespace=known.namespace,
-            name=known.name,
-            generation=known.generation,
-            slot_us=point.slot_us,
-            trigger=point.kind.name.title(),
-            state=RunState.FAILED,
-            reason=Reason.DELETED,
-            at_us=now_us,
-            message="its ScheduleRun was deleted before the delivery was accepted",
-            finished_us=now_us,
-            run_uid=run_uid,
-        )
+                        ended = jobstate.unseen_end(
+                            jobs.JobOwner(known.namespace, known.name, known.uid),
+                            point.slot_us,
+                            "its ScheduleRun was deleted before the delivery was accepted",
+                            self._term.clock.now_us(),
+                            trigger=point.kind.name.title(),
+                            run_uid=run_uid,
+                        )
+                        self._term.services.reporter.event(ended)
 
     # -- the status ------------------------------------------------------------------------------
 

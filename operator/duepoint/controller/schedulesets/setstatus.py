@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.observed import Observed
+from duepoint.controller.status import events
 from duepoint.kube import schedules, times
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.run import NONE_ENDED, SetTally
@@ -224,7 +225,7 @@ def ready(spec: setspec.SetSpec) -> tuple[Condition, ...]:
         return conditions.ready(Reason.ARMED, "the set takes members, and they fire")
     held = "spec.suspend is true"
     why = f"{held}: {spec.suspend_reason}" if spec.suspend_reason else held
-    suspended = _true(ConditionType.SUSPENDED, Reason.SUSPENDED, why)
+    suspended = conditions.true(ConditionType.SUSPENDED, Reason.SUSPENDED, why)
     return (*conditions.ready(Reason.SUSPENDED, why), suspended)
 
 
@@ -233,13 +234,13 @@ def deleting(left: int) -> tuple[Condition, ...]:
     message = f"the set is being deleted: {left} members are left"
     return (
         Condition(type=ConditionType.READY, status="False", reason=Reason.DELETED, message=message),
-        _true(ConditionType.DELETING, Reason.DELETED, message),
+        conditions.true(ConditionType.DELETING, Reason.DELETED, message),
     )
 
 
 def data_lost(lost: Lost, left: int) -> Condition:
     """Return the condition that Redis lost members; Duepoint cannot restore them."""
-    return _true(
+    return conditions.true(
         ConditionType.DATA_LOST,
         Reason.MEMBERS_LOST,
         f"Redis lost members: there were {lost.members}, noticed at {lost.time}, and {left} are "
@@ -257,11 +258,7 @@ def rows_wrong(wrong: tuple[str, ...]) -> Condition:
 
 def rows_invalid(message: str) -> Condition:
     """Return the condition that rows cannot be used; without a valid one, the members stay."""
-    return _true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
-
-
-def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
-    return Condition(type=type_, status="True", reason=reason, message=message)
+    return conditions.true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
 
 
 # -- Events ----------------------------------------------------------------------------------------
@@ -270,12 +267,7 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
 def event(state: FollowedSet, reason: Reason, note: str) -> Event:
     """Return a warning about this set."""
     seen = state.seen
-    return Event(
-        regarding=ObjectReference(
-            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.SET_KIND
-        ),
-        reason=reason,
-        action="Reconcile",
-        note=note,
-        warning=True,
+    about = ObjectReference(
+        namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.SET_KIND
     )
+    return events.new_event(about, "Reconcile", reason, note)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from duepoint import errors
 from duepoint.controller import plan
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
@@ -19,7 +20,6 @@ from duepoint.runs import watermark
 from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules import points
-from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
 
@@ -174,18 +174,7 @@ def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
 
 def end_unobserved(state: ScheduleState, slot_us: int, now_us: int) -> None:
     """End the delivery of a slot that no event has ended."""
-    ended = RunEvent(
-        uid=state.uid,
-        namespace=state.namespace,
-        name=state.name,
-        generation=0,
-        slot_us=slot_us,
-        trigger="Schedule",
-        state=RunState.FAILED,
-        reason=Reason.DELETED,
-        message="the queue does not hold the delivery any more, and its end was not observed",
-        at_us=now_us,
-        started_us=min(slot_us, now_us),
-        finished_us=now_us,
-    )
+    why = "the queue does not hold the delivery any more, and its end was not observed"
+    started_us = min(slot_us, now_us)
+    ended = jobstate.unseen_end(state.owner, slot_us, why, now_us, started_us=started_us)
     state.summary = summaries.fold(state.runs(), ended)

@@ -38,7 +38,7 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
     settled = watermark.settled(state.open, runs.settled_us)
     upcoming = _upcoming(state, runs, last, now_us)
     return Status(
-        observed_generation=state.observed,
+        observed_generation=state.generation,
         conditions=_conditions(state, runs, last, now_us),
         settled_through=instant_or_empty(runs.settled_us),
         last_schedule_time=instant_or_empty(runs.last_slot_us),
@@ -113,22 +113,19 @@ def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iter
         )
     if (slot := watermark.overdue(state.open, now_us)) is not None:
         message = f"the slot of {instant(slot.slot_us)} has not started: {slot.message}"
-        yield _true(ConditionType.OVERDUE, known_reason(slot.reason, Reason.REJECTED), message)
+        reason = known_reason(slot.reason, Reason.REJECTED)
+        yield conditions.true(ConditionType.OVERDUE, reason, message)
     if runs.missed is not None:
         reason = known_reason(runs.missed.reason, Reason.REJECTED)
         is_taken = reason is Reason.NAME_CONFLICT
         type_ = ConditionType.NAME_CONFLICT if is_taken else ConditionType.MISSED
-        yield _true(type_, reason, runs.missed.message)
+        yield conditions.true(type_, reason, runs.missed.message)
     if state.refused_pods:
-        yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, state.refused_pods)
+        yield conditions.true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, state.refused_pods)
     if runs.gone is not None and runs.gone.generation >= state.generation:  # an edit ends it
-        yield _true(ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, runs.gone.message)
+        yield conditions.true(ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, runs.gone.message)
     if waiting := [slot for slot in state.open if slot.reason == Reason.CIRCUIT_OPEN]:
-        yield _true(ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, waiting[-1].message)
-
-
-def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
-    return Condition(type=type_, status="True", reason=reason, message=message)
+        yield conditions.true(ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, waiting[-1].message)
 
 
 def _failing(derived: Iterable[Condition], runs: summaries.Summary) -> Condition | None:
@@ -138,7 +135,7 @@ def _failing(derived: Iterable[Condition], runs: summaries.Summary) -> Condition
     if (failure := runs.failure) is None:
         return None
     reason = known_reason(failure.reason, Reason.REJECTED)
-    return _true(ConditionType.FAILING, reason, failure.message)
+    return conditions.true(ConditionType.FAILING, reason, failure.message)
 
 
 def _rests(state: ScheduleState, now_us: int) -> bool:

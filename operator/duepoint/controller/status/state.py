@@ -45,7 +45,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     Attributes:
         generation: the newest one reported or published.
-        observed: the value of observedGeneration: the newest generation that we have processed.
         answered: the newest generation that was accepted or refused.
         report: the newest report.
         conditions: those of the report, as its check lets them stand; None = the published hold.
@@ -70,7 +69,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     name: str
     uid: str
     generation: int
-    observed: int
     answered: int = -1
     report: Report | None = None
     conditions: tuple[Condition, ...] | None = None
@@ -199,7 +197,6 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
         version=seen.version,
         managed_by=managed_by,
         generation=status.observed_generation,
-        observed=status.observed_generation,
         answered=status.answered_generation,
         open=watermark.open_slots(status.watermark),
         refused_pods=status.condition(ConditionType.PODS_REFUSED).message,
@@ -222,7 +219,7 @@ def restore(state: ScheduleState, status: bytes) -> None:
     """Handle a restore of the object with this status; the runs since then still count."""
     state.summary = replace(state.runs(), edited=0, resumed=0)
     state.published = status
-    state.generation = state.observed = state.last().observed_generation
+    state.generation = state.last().observed_generation
     state.answered = state.last().answered_generation
     state.conditions = state.target = state.report = state.check = None
 
@@ -249,7 +246,6 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     state.generation = report.generation
     state.conditions = report.conditions
     state.target = report.target if report.target is not None else state.target
-    state.observed = max(state.observed, report.generation)
     if report.is_settled:
         state.answered = max(state.answered, report.generation)
         state.holds_nothing = report.definition is None
