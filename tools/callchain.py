@@ -225,16 +225,18 @@ async def arming(*, is_edit: bool = False) -> Chain:
             await world.apply()
         world.watches = False
         applied = await world.apply(schedule="@every 7m")
-        life = kopfthread.KopfLife(asyncio.get_running_loop(), world.services.observers)
+        call, observers = asyncio.get_running_loop().call_soon_threadsafe, world.services.observers
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
-            Leg("KopfLife._if_alive", is_called("WorkQueue._end_wait")),
+            Leg("Store.observe", is_called("WorkQueue._end_wait")),
             Leg("WorkQueue._work", is_called("DefinitionWriter.upsert")),
         )
         with recording(*legs) as chain:
             await kopfthread.changed(
-                life.deliver, event=cast("kopf.RawEvent", event), param=schedules.PLURAL
+                lambda plural, seen: call(observers[plural], seen),
+                event=cast("kopf.RawEvent", event),
+                param=schedules.PLURAL,
             )
             await world.clock.advance(2)
     return chain

@@ -25,18 +25,6 @@ from tests.support.waiting import eventually
 VERSION = "41"
 
 
-async def test_what_a_life_hands_over_after_its_end_is_dropped():
-    taken: list[Observed] = []
-    life = kopfthread.KopfLife(asyncio.get_running_loop(), {schedules.PLURAL: taken.append})
-    life.deliver(schedules.PLURAL, Observed(namespace="team", name="s0", uid="uid-0"))
-    life.stop.set()
-    life.deliver(schedules.PLURAL, Observed(namespace="team", name="s1", uid="uid-1"))
-    turn = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon_threadsafe(turn.set_result, None)  # comes behind them
-    await turn
-    assert taken == []
-
-
 class ApiServer:
     """Discovery, lists and watches of our kinds, as kopf asks for them.
 

@@ -27,7 +27,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -78,8 +78,8 @@ def settings() -> kopf.OperatorSettings:
     return tuned
 
 
-#: Called with the kind (plural) and the metadata of each changed object.
-Deliver = Callable[[str, Observed], None]
+#: Called in kopf's thread with the kind (plural) and the metadata of each changed object.
+Deliver = Callable[[str, Observed], object]
 #: Called in kopf's thread with the path of each collection that the API server has listed.
 Listed = Callable[[str], None]
 #: No object has this name.
@@ -210,14 +210,22 @@ async def watch(term: TermContext, *, credentials: Credentials) -> None:
 
 async def _live_once(term: TermContext, credentials: Credentials) -> None:
     """Run kopf's operator once, until it ends; raises Unavailable with the reason."""
-    loop = asyncio.get_running_loop()
-    life = KopfLife(loop, term.services.observers)
+    loop, stop = asyncio.get_running_loop(), threading.Event()
     ended: asyncio.Future[str] = loop.create_future()
     unlisted = {
         schedules.collection(namespace, plural=plural)
         for plural in PLURALS
         for namespace in term.namespaces or (None,)
     }
+
+    def call_if_alive(function: Callable[..., object], *args: object) -> None:
+        if not stop.is_set():  # else this run of kopf is over
+            function(*args)
+
+    def call(function: Callable[..., object], *args: object) -> None:
+        """Call a function in our loop, from kopf's thread."""
+        with contextlib.suppress(RuntimeError):  # if our loop is closed, the process is ending
+            loop.call_soon_threadsafe(call_if_alive, function, *args)
 
     def note_listed() -> None:
         term.health.well("watch")
@@ -226,7 +234,7 @@ async def _live_once(term: TermContext, credentials: Credentials) -> None:
     def listed(path: str) -> None:
         unlisted.discard(path)
         if not unlisted:
-            life.call(note_listed)
+            call(note_listed)
 
     async def login() -> Login:
         # The credentials belong to our loop, but this coroutine runs in kopf's.
@@ -238,11 +246,14 @@ async def _live_once(term: TermContext, credentials: Credentials) -> None:
         is_ending = asyncio.Event()
         ender = asyncio.create_task(_end_tasks(is_ending, asyncio.all_tasks()))
         try:
-            handlers = registry(life.deliver, logins, is_ending.set)
-            await kopf.operator(**_chosen(handlers, life.stop, term.namespaces))
+            observers = term.services.observers
+            handlers = registry(
+                lambda plural, seen: call(observers[plural], seen), logins, is_ending.set
+            )
+            await kopf.operator(**_chosen(handlers, stop, term.namespaces))
         finally:
             ender.cancel()
-            life.stop.set()  # a thread of kopf's waits for this, and the loop for that thread
+            stop.set()  # a thread of kopf's waits for this, and the loop for that thread
             await logins.close()
 
     def live() -> None:
@@ -252,46 +263,15 @@ async def _live_once(term: TermContext, credentials: Credentials) -> None:
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
         with contextlib.suppress(RuntimeError):  # if our loop is closed, the process is ending
-            loop.call_soon_threadsafe(_set_result, ended, trouble)
+            loop.call_soon_threadsafe(ended.set_result, trouble)
 
     threading.Thread(target=live, name="kopf", daemon=True).start()
     try:
         raise errors.Unavailable(await asyncio.shield(ended))
     finally:
-        life.stop.set()
+        stop.set()
         if not ended.done():
             await asyncio.wait({ended}, timeout=_STOP_SECONDS)
-
-
-class KopfLife:
-    """The bridge between kopf's thread and our loop, for one run of kopf.
-
-    Args:
-        loop: our loop.
-        observers: by kind (plural), what to call with each change, in our loop.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        observers: Mapping[str, Callable[[Observed], None]],
-    ) -> None:
-        self.stop = threading.Event()
-        self._loop = loop
-        self._observers = observers
-
-    def deliver(self, plural: str, seen: Observed) -> None:
-        """Pass a change to our loop; called in kopf's thread."""
-        self.call(self._observers[plural], seen)
-
-    def call(self, function: Callable[..., object], *args: object) -> None:
-        """Call a function in our loop, from any thread, unless this run of kopf is over by then."""
-        with contextlib.suppress(RuntimeError):  # if our loop is closed, the process is ending
-            self._loop.call_soon_threadsafe(self._if_alive, function, *args)
-
-    def _if_alive(self, function: Callable[..., object], *args: object) -> None:
-        if not self.stop.is_set():
-            function(*args)
 
 
 async def rehearse() -> None:
@@ -345,8 +325,3 @@ async def _end_tasks(is_ending: asyncio.Event, ours: set[asyncio.Task[Any]]) -> 
         await asyncio.sleep(_CANCEL_SECONDS)
         for task in asyncio.all_tasks() - ours - {asyncio.current_task()}:
             task.cancel()
-
-
-def _set_result(future: asyncio.Future[str], value: str) -> None:
-    if not future.done():
-        future.set_result(value)
