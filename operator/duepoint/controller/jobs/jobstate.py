@@ -87,36 +87,6 @@ def end_of(
     )
 
 
-def unseen_end(
-    owner: JobOwner,
-    slot_us: int,
-    message: str,
-    at_us: int,
-    *,
-    trigger: str = "Schedule",
-    started_us: int = 0,
-    job_name: str = "",
-    run_uid: str = "",
-) -> RunEvent:
-    """Return the end event of a run that has failed because its Job, delivery or object is gone."""
-    return RunEvent(
-        uid=owner.uid,
-        namespace=owner.namespace,
-        name=owner.name,
-        generation=0,
-        slot_us=slot_us,
-        trigger=trigger,
-        state=RunState.FAILED,
-        reason=Reason.DELETED,
-        message=message,
-        at_us=at_us,
-        started_us=started_us,
-        finished_us=at_us,
-        job_name=job_name,
-        run_uid=run_uid,
-    )
-
-
 def _why(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 

@@ -35,12 +35,11 @@ import functools
 import re
 from collections.abc import Collection, Iterator
 
-from msgspec.structs import replace
-
 from duepoint import faults, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.controller.status import events as changes
+from duepoint.controller.status import folding
 from duepoint.controller.status.published import instant
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.term import TermContext
@@ -321,17 +320,18 @@ class JobSync:
         await self._term.services.outcomes.catch_up()
         slot_us, wanted_by = run
         at_us = self._term.clock.now_us() - ago_us
-        ended = jobstate.unseen_end(
+        replaced = state.runs().replacing.get(job_name)
+        ended = folding.of_run(
             state.owner,
             slot_us,
-            jobstate.LOST if job is None else jobstate.RELEASED,
             at_us,
+            state=RunState.FAILED if replaced is None else RunState.REPLACED,
+            reason=Reason.DELETED if replaced is None else Reason.REPLACED,
+            message=replaced or (jobstate.LOST if job is None else jobstate.RELEASED),
             trigger="Manual" if wanted_by else "Schedule",
             started_us=slot_us,  # so that it does not become the newest run
             job_name=job_name,
         )
-        if (message := state.runs().replacing.get(job_name)) is not None:
-            ended = replace(ended, state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
         self._reporter.event(ended)
 
     async def _clean(self, schedule_uid: str) -> float | None:

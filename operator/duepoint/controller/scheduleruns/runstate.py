@@ -16,6 +16,7 @@ from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runstatus import Progress, RunSlot
+from duepoint.controller.status import folding
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
@@ -170,6 +171,6 @@ def recover(run: ScheduleRunState, slot_us: int, job: jobs.Job | None) -> bool:
         start = jobstate.start_of(job, run.owner(), slot_us)
         ended = jobstate.end_of(job, run.owner(), slot_us, jobstate.created_us(job)) or start
     else:
-        ended = jobstate.unseen_end(run.owner(), slot_us, jobstate.LOST, 0)
+        ended = folding.of_run(run.owner(), slot_us, 0, message=jobstate.LOST)
     runstatus.applied(run.course, ended)
     return False

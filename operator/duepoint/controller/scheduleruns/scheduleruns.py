@@ -28,10 +28,10 @@ import re
 import msgspec
 
 from duepoint.controller import observed
-from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
+from duepoint.controller.status import folding
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import messages, sharding
@@ -384,11 +384,11 @@ class ScheduleRuns:
                     armed = await queue.occurrences.withdraw(known, point, self._term.epoch)
                     if armed is messages.Armed.APPLIED:  # else a worker has claimed it
                         await self._outcomes.catch_up()  # count earlier outcomes of the slot first
-                        ended = jobstate.unseen_end(
+                        ended = folding.of_run(
                             jobs.JobOwner(known.namespace, known.name, known.uid),
                             point.slot_us,
-                            "its ScheduleRun was deleted before the delivery was accepted",
                             self._term.clock.now_us(),
+                            message="its ScheduleRun was deleted before the delivery was accepted",
                             trigger=point.kind.name.title(),
                             run_uid=run_uid,
                         )

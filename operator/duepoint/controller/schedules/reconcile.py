@@ -24,7 +24,7 @@ from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedules.store import Task
-from duepoint.controller.status import published
+from duepoint.controller.status import folding, published
 from duepoint.controller.status.published import Status, instant
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
@@ -34,7 +34,7 @@ from duepoint.delayqueue import messages, overlaps
 from duepoint.delayqueue.messages import Armed
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import RunState
 from duepoint.schedules import actions, points, slots, spec
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.definition import Definition
@@ -380,7 +380,17 @@ class Reconciler:
             if self._term.services.jobs.find(owner, name) is None:
                 break
             through_us = following.slot_us
-            reporter.event(_created(wanted, through_us, name, now_us))
+            created = folding.of_run(
+                owner,
+                through_us,
+                now_us,
+                state=RunState.RUNNING,
+                reason=Reason.RUNNING,
+                started_us=min(through_us, now_us),
+                settled_us=through_us,
+                job_name=name,
+            )
+            reporter.event(created)
         return msgspec.structs.replace(status, settled_through=instant(through_us))
 
     async def _remove_definition(self, seen: Observed) -> None:
@@ -444,21 +454,3 @@ class Reconciler:
             settled_us=task.since_us if was_refused else 0,
         )
         self._term.services.reporter.report(seen.uid, report)
-
-
-def _created(wanted: spec.ScheduleSpec, slot_us: int, job_name: str, now_us: int) -> RunEvent:
-    """Return the report of a created Job, in place of the one lost with the worker's server."""
-    return RunEvent(
-        uid=wanted.uid,
-        namespace=wanted.namespace,
-        name=wanted.name,
-        generation=wanted.generation,
-        slot_us=slot_us,
-        trigger="Schedule",
-        state=RunState.RUNNING,
-        reason=Reason.RUNNING,
-        at_us=now_us,
-        started_us=min(slot_us, now_us),
-        job_name=job_name,
-        settled_us=slot_us,
-    )

@@ -10,16 +10,17 @@ from msgspec.structs import replace
 
 from duepoint import errors
 from duepoint.controller import plan
-from duepoint.controller.jobs import jobstate
 from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules import points
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
 
@@ -176,5 +177,39 @@ def end_unobserved(state: ScheduleState, slot_us: int, now_us: int) -> None:
     """End the delivery of a slot that no event has ended."""
     why = "the queue does not hold the delivery any more, and its end was not observed"
     started_us = min(slot_us, now_us)
-    ended = jobstate.unseen_end(state.owner, slot_us, why, now_us, started_us=started_us)
+    ended = of_run(state.owner, slot_us, now_us, message=why, started_us=started_us)
     state.summary = summaries.fold(state.runs(), ended)
+
+
+def of_run(
+    owner: jobs.JobOwner,
+    slot_us: int,
+    at_us: int,
+    *,
+    state: RunState = RunState.FAILED,
+    reason: str = Reason.DELETED,
+    message: str = "",
+    trigger: str = "Schedule",
+    started_us: int = 0,
+    settled_us: int = 0,
+    job_name: str = "",
+    run_uid: str = "",
+) -> RunEvent:
+    """Return an event of a run that no worker and no Job reports: mostly, it failed unseen."""
+    return RunEvent(
+        uid=owner.uid,
+        namespace=owner.namespace,
+        name=owner.name,
+        generation=0,
+        slot_us=slot_us,
+        trigger=trigger,
+        state=state,
+        reason=reason,
+        message=message,
+        at_us=at_us,
+        started_us=started_us,
+        finished_us=0 if state is RunState.RUNNING else at_us,
+        settled_us=settled_us,
+        job_name=job_name,
+        run_uid=run_uid,
+    )
