@@ -27,7 +27,7 @@ import structlog
 from duepoint import errors, telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedulesets import setreconcile, setrows, setstatus
+from duepoint.controller.schedulesets import setreconcile, setstatus
 from duepoint.controller.schedulesets.setreconcile import without_spec
 from duepoint.controller.schedulesets.setstatus import Durability, FollowedSet
 from duepoint.controller.term import TermContext
@@ -224,7 +224,7 @@ class ScheduleSets:
             if is_settled and not state.follows_rows:
                 answer = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
             await self._publish(state, answer)
-            is_followed = await setrows.follow(
+            is_followed = await setreconcile.follow(
                 self._term, state, None if seen is None else seen.spec
             )
             if is_followed and is_settled:
@@ -265,11 +265,8 @@ class ScheduleSets:
         if self._removing.locked():
             return _REMOVAL_SECONDS
         async with self._removing:
-            until, removed, clock = (
-                self._term.clock.monotonic() + _REMOVAL_SECONDS,
-                0,
-                self._term.clock,
-            )
+            clock = self._term.clock
+            until, removed = clock.monotonic() + _REMOVAL_SECONDS, 0
             while True:
                 done = await self._term.queue.set_removals.step(
                     record, self._term.epoch, most=STEP_MEMBERS

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from duepoint.controller.schedulesets import setrows
+from duepoint.controller.schedulesets import setreconcile
 from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members, setspec
 
@@ -66,11 +66,11 @@ def test_what_only_looks_like_a_key_is_none(value):
 
 
 def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():
-    found = setrows.ReadRows()
+    found = setreconcile.ReadRows()
     texts = [
         ("rows: line 1", b'{"id": "a", "schedule": "@daily"}'),
         ("rows: line 2", b'{"id": "b", "schedule": "@daily"' + b" " * LONG + b"}"),
     ]
-    setrows.read_some(found, members.RowReader(setspec.SetSettings()), texts, now_us=0)
+    setreconcile.read_some(found, members.RowReader(setspec.SetSettings()), texts, now_us=0)
     assert found.rows.keys() == {"a"}
     assert found.wrong == ["rows: line 2: has 100033 bytes; write at most 65536"]
