@@ -128,6 +128,25 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
         assert has_settled(world)
 
 
+async def test_a_schedule_whose_first_status_still_waits_goes_on_where_it_was():
+    """So do statuses after many objects were applied at once; then only the leader knows more."""
+    world = World(shards=1)
+    async with world.leader(), a_cluster(world) as cluster:
+        world.term.writes_per_second = 0.01
+        await world.apply_job(schedule="@every 1s", catchUpPolicy="Latest")
+        async with a_worker(world):
+            await world.clock.advance(5)
+            before = world.queue.snapshot()
+            await world.clock.advance(10)
+            assert world.status()["observedGeneration"] == -1
+            world.queue.fall_back(before)
+            await world.clock.advance(300)
+        made = slots_made(cluster)
+        assert [name for name, count in cluster.made.items() if count > 1] == []
+        missed = world.status()["runs"].get("missed", 0)
+        assert len(made) + missed == len(range(made[0], made[-1] + 1))
+
+
 def refused_twice(world: World) -> RecordingTarget:
     """Return a receiver that answers 503 to its first two requests and accepts the others."""
     webhooks = RecordingTarget(world.clock)

@@ -36,6 +36,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, points, slots, spec
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.definition import Definition
 
@@ -313,6 +314,12 @@ class Reconciler:
             return written
         # The watermark never falls, so the larger one is newer, and its open slots with it.
         settled = max(known.settled(), written.watermark, key=lambda one: one.through_us)
+        if known.definition is not None:  # statuses may wait for minutes; it is armed all the same
+            written = msgspec.structs.replace(
+                written,
+                observed_generation=max(written.observed_generation, known.answered),
+                timing_hash=rules.timing_hash(known.definition.rule),
+            )
         return msgspec.structs.replace(
             written,
             runs=max(written.counts, known.runs().counts, key=lambda one: one.regular),
