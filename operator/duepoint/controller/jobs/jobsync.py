@@ -240,7 +240,8 @@ class JobSync:
             known.succeeded = ended.state is RunState.SUCCEEDED
         self.request(owner.uid)
         if known.succeeded is None:
-            self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
+            if jobs.failing(job) is not None:
+                self._reporter.event(jobstate.start_of(job, owner, slot_us, pod_end))
         elif was_active and ended is not None:
             self._reporter.event(ended)
             self.job_ended(owner.uid, known.name)

@@ -49,16 +49,6 @@ class ScheduleRunState:
     is_doubtful: bool = False
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it belongs to its Schedule for good."""
-        return bool(self.published.schedule_uid) or self.course.opened > 0
-
-    @property
-    def ended_us(self) -> int | None:
-        """When the ScheduleRun ended, once that is published; None = not yet."""
-        return self.published.ended_us
-
-    @property
     def schedule_key(self) -> tuple[str, str]:
         """The namespace and name of its Schedule."""
         return self.seen.namespace, "" if self.wanted is None else self.wanted.schedule
@@ -107,7 +97,7 @@ def adopt(run: ScheduleRunState, status: runstatus.RunStatus, records: Iterable[
 
 def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
     """Whether the published status shows how the run of a slot ended."""
-    if run.wanted is None or run.ended_us is not None:
+    if run.wanted is None or run.published.ended_us is not None:
         return True
     if slot_us in run.course.open or slot_us in run.published.course().open:
         return False
@@ -115,11 +105,6 @@ def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
 
 
 # -- choosing slots ------------------------------------------------------------------------------
-
-
-def count(wanted: Wanted, known: Definition, course: Progress) -> int:
-    """Return how many slots it has in all: those opened so far, and those left."""
-    return course.opened + manualruns.left(wanted, manualruns.timeline(known), course.cursor_us)
 
 
 def too_many(wanted: Wanted, course: Progress, planned: int) -> runstatus.Verdict | None:

@@ -39,7 +39,7 @@ from duepoint.delayqueue.definitions import records
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import conditions, points
+from duepoint.schedules import conditions, manualruns, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Trigger, Wanted
@@ -76,16 +76,14 @@ class ScheduleRuns:
         self._gone: set[str] = set()
         self._tasks: WorkQueue[Observed] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
-        self._requested.set()
         self.listed = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
-            while True:
-                await self._requested.wait()
-                await self._term.until_done(PART, self._list, "scheduleruns cannot be listed")
+            trouble, asked = "scheduleruns cannot be listed", self._requested
+            await self._term.repeat(PART, self._list, trouble, asked=asked, every_seconds=None)
 
     async def _work(self) -> None:
         await self.listed.wait()
@@ -110,7 +108,7 @@ class ScheduleRuns:
     def event(self, event: RunEvent) -> None:
         """Handle an event of a slot."""
         run, slot_us = self._of_event(event)
-        if run is None or run.ended_us is not None:
+        if run is None or run.published.ended_us is not None:
             return
         if event.job_uid:  # from the watch; a Job belongs to runs of its own Schedule only
             owner = jobs.JobOwner(event.namespace, event.name, event.uid)
@@ -143,7 +141,6 @@ class ScheduleRuns:
     # -- listing and following -------------------------------------------------------------------
 
     async def _list(self) -> None:
-        self._requested.clear()
         before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
         for namespace in self._term.namespaces or (None,):
             path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
@@ -156,7 +153,7 @@ class ScheduleRuns:
             self._add(item)
         self._gone.clear()
         for run in self._runs.values():
-            if run.ended_us is None and run.course.open:
+            if run.published.ended_us is None and run.course.open:
                 run.is_doubtful = True
                 self._check_soon(run)
         self.listed.set()
@@ -181,7 +178,7 @@ class ScheduleRuns:
         if not self._of_schedules[run.schedule_key]:
             del self._of_schedules[run.schedule_key]
         self._outcomes.shown(uid)
-        if run.ended_us is None:
+        if run.published.ended_us is None:
             self._unwanted.set()
 
     def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
@@ -216,7 +213,7 @@ class ScheduleRuns:
             if item is not None and item.metadata.uid == uid:
                 self._add(item)
         run = self._runs.get(uid)
-        if run is None or run.ended_us is not None:
+        if run is None or run.published.ended_us is not None:
             return None if run is None else await self._outlive(run)
         try:
             waits = [await self.reconcile(run)]
@@ -241,7 +238,8 @@ class ScheduleRuns:
             return None if runstatus.has_ended(known) else _ABSENT_SECONDS
         try:
             lost = await self._recover(run, known) if run.is_doubtful else []
-            run.planned = runstate.count(wanted, known, run.course)
+            left = manualruns.left(wanted, manualruns.timeline(known), run.course.cursor_us)
+            run.planned = run.course.opened + left
             run.verdict = runstate.too_many(wanted, run.course, run.planned)
             if run.verdict is None:
                 await self._enqueue(run, wanted, known, lost)
@@ -263,7 +261,8 @@ class ScheduleRuns:
         found = await schedules.read(self._term.api, namespace, name)
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
-        if run.has_begun and (found is None or found.metadata.uid != run.course.schedule_uid):
+        has_begun = bool(run.published.schedule_uid) or run.course.opened > 0
+        if has_begun and (found is None or found.metadata.uid != run.course.schedule_uid):
             await self._outcomes.catch_up()  # count what has ended before nothing counts any more
             identity = f"{namespace}/{name} (uid {run.course.schedule_uid})"
             return runstatus.cut_off(wanted, identity, run.course, run.planned)
@@ -307,9 +306,9 @@ class ScheduleRuns:
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """Delete a ScheduleRun that has ended once its time to live is over."""
-        if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
+        if run.wanted is None or run.wanted.ttl_seconds is None or run.published.ended_us is None:
             return None
-        end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
+        end_us = run.published.ended_us + run.wanted.ttl_seconds * 1_000_000
         left = (end_us - self._term.clock.now_us()) / 1e6
         if left > 0:
             return left
@@ -435,7 +434,7 @@ class ScheduleRuns:
             self._outcomes.shown(run.seen.uid)
         if run.course.schedule_uid:
             self._term.services.jobs.request(run.course.schedule_uid)
-        return 0.0 if run.ended_us is not None else None
+        return 0.0 if run.published.ended_us is not None else None
 
     async def _adopt_published(self, run: ScheduleRunState) -> None:
         """Continue from the published status after a refusal: another leader may have written."""

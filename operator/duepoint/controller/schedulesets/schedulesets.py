@@ -77,10 +77,11 @@ class ScheduleSets:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tasks.run(self._handle, _WORKERS))
-                self.request()
-                while True:
-                    await self._requested.wait()  # at least with every comparison of Schedules
-                    await self._term.until_done(PART, self._compare, "schedulesets not compared")
+                # Requested at least with every comparison of Schedules.
+                trouble, asked = "schedulesets not compared", self._requested
+                await self._term.repeat(
+                    PART, self._compare, trouble, asked=asked, every_seconds=None
+                )
         finally:
             telemetry.sets_with_lost_members.set(0)  # the next leader sets it
 
@@ -111,7 +112,6 @@ class ScheduleSets:
 
     async def _compare(self) -> None:
         """Queue every object to be read; stop sets in the queue that have no object."""
-        self._requested.clear()
         self._unstored = {_LIST}
         with contextlib.suppress(errors.TryLater):  # the statuses keep their last values
             durable = await self._term.queue.health.durability()

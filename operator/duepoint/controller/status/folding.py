@@ -17,7 +17,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
-from duepoint.runs.run import REGULAR, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -54,7 +54,7 @@ def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool) -> None:
 def announce(state: ScheduleState, event: RunEvent) -> None:
     """Record that a worker is about to delete the Job of this run in favour of a newer slot."""
     runs = state.runs()
-    if not state.has_run(event):
+    if summaries.state_of(runs, event) not in ENDED:
         state.summary = replace(runs, replacing={**runs.replacing, event.job_name: event.message})
 
 

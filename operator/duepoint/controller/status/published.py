@@ -417,8 +417,3 @@ def read(text: bytes) -> Status:
 def decompressed(status: bytes) -> Status:
     """Decode a compressed status, read-only."""
     return read(zlib.decompress(status))
-
-
-def may_show_running(status: bytes) -> bool:
-    """Whether the JSON text of a status may list active runs; cheaper than decoding it."""
-    return b'"activeCount"' in status or b'"Running"' in status

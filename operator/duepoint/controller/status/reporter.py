@@ -184,7 +184,7 @@ class Reporter:
                 self._put_off(schedule, event)
         elif (
             (event.job_name or (event.run_uid and not by_queue))
-            and event.state in ENDED
+            and (event.state in ENDED or event.reason == Reason.RUN_FAILED)
             and not schedule.is_running(event)
         ):
             return  # it was counted, or a worker's report of its start will trigger a read
@@ -236,14 +236,6 @@ class Reporter:
             self._reported(schedule, is_new=schedule.generation > answered)
 
     # -- Jobs ------------------------------------------------------------------------------------
-
-    def job_runs(self, event: RunEvent) -> None:
-        """Handle an active Job: its run may be bound to fail."""
-        schedule = self.states.get(event.uid)
-        if schedule is None or event.reason != Reason.RUN_FAILED:
-            return
-        if schedule.is_running(event):
-            self._fold(schedule, event, by_queue=False)
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """Report why a Job of the Schedule gets no Pods; None = no Job lacks Pods any more."""
