@@ -120,7 +120,7 @@ class TermServices:
     ) -> None:
         term.services = self
         self.others = others
-        self.dry_runs = DryRuns(term.api)
+        self.dry_runs = DryRuns(term.api, term.queue.streams)
 
         # Schedules, and the outcomes of their runs.
         self.reconciler = Reconciler(term)

@@ -119,15 +119,6 @@ NO_OWN_STREAMS = errors.FieldError(
 )
 
 
-def no_room_for_stream(namespace: str) -> str:
-    """Return why a namespace gets no further stream, and what to do."""
-    return (
-        f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
-        " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
-        " have a stream deleted that is not used any more"
-    )
-
-
 def not_applied(trouble: Exception) -> tuple[Condition, ...]:
     """Return the conditions of a generation that this error has kept from being applied."""
     if isinstance(trouble, kube_errors.ApiError):  # first: one that is away is a TryLater, too

@@ -1,4 +1,4 @@
-"""Dry runs of Job templates: asks the API server whether it would create a Job; cached.
+"""Whether slots of a target can run: room for its stream, and a dry run of its Job; cached.
 
 The verdict depends on the namespace (quota, admission), on the template, and for an Indexed Job on
 the length of its name (which has less room), so these are the cache key: 10,000 Schedules made from
@@ -8,11 +8,13 @@ one template cost no more requests than there are workers. Only verdicts are cac
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
 from duepoint import errors
 from duepoint.controller import plan
+from duepoint.delayqueue.streams import Streams
 from duepoint.kube import jobbuilder, jobs, port
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -26,15 +28,44 @@ _Key = tuple[str, bytes, int]
 _REMEMBERED = 16_384
 
 
-class DryRuns:
-    """Dry runs of Job templates, with a cache of verdicts."""
+#: Reasons of a verdict that refuses a generation.
+REFUSALS = (Reason.TARGET_UNAVAILABLE, Reason.INVALID_JOB_TEMPLATE)
 
-    def __init__(self, api: port.Api) -> None:
+
+class DryRuns:
+    """Verdicts on targets, with a cache of those on Job templates."""
+
+    def __init__(self, api: port.Api, streams: Streams) -> None:
         self._api = api
+        self._streams = streams
         self._verdicts: dict[_Key, Verdict] = {}
 
-    async def verdict(self, target: actions.JobAction, facts: jobbuilder.SlotFacts) -> Verdict:
-        """Return whether Jobs of this template can be created under the name of a slot."""
+    async def verdict(
+        self,
+        target: actions.Target,
+        namespace: str,
+        facts: Callable[[], jobbuilder.SlotFacts],
+        *,
+        is_accepted: bool,
+    ) -> Verdict:
+        """Return why slots cannot run, or why this is not known yet; None = they can.
+
+        Does not check Jobs of an accepted generation again: a rebuild must not wait for answers.
+        """
+        stream = actions.own_stream(target)
+        if stream and not await self._streams.enlist(namespace, stream.name, anyhow=is_accepted):
+            full = (
+                f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own "
+                "Redis as it may have; write the name of one of them, name another Redis in "
+                "connectionSecretRef, or have a stream deleted that is not used any more"
+            )
+            return jobs.JobRefused(Reason.TARGET_UNAVAILABLE, full)
+        if is_accepted or not isinstance(target, actions.JobAction):
+            return None
+        return await self._of_job(target, facts())
+
+    async def _of_job(self, target: actions.JobAction, facts: jobbuilder.SlotFacts) -> Verdict:
+        """Return the verdict on Jobs of this template, under the name of a slot."""
         template = target.opened()
         try:
             job = jobbuilder.job_for(template, facts, has_variables=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -141,17 +142,7 @@ class Reconciler:
         except errors.InvalidSpec as error:
             return await self._refuse(task, statusconditions.invalid(seen.generation, error))
 
-        # Do not check an accepted generation again: a rebuild must not wait for answers.
         is_accepted = status.has_accepted(wanted.generation)
-        if not await self._take_place(wanted, anyhow=is_accepted):
-            full = statusconditions.stalled(
-                seen.generation,
-                Reason.TARGET_UNAVAILABLE,
-                statusconditions.no_room_for_stream(wanted.namespace),
-            )
-            await self._refuse(task, full, is_final=False)
-            return AGAIN
-
         for number in range(_MOST_ROUNDS):
             # Decide; decide again if the stored definition changed after we read it.
             stored = await self.stored(wanted.uid, wanted.namespace)
@@ -163,15 +154,14 @@ class Reconciler:
             made = self._decide(wanted, stored, status, task)
             if made is None:  # the queue holds a newer generation
                 return self._record(task, None, stored)
-            verdict: dryruns.Verdict = None
-            if isinstance(wanted.action.target, actions.JobAction) and not is_accepted:
-                verdict = await others.dry_runs.verdict(
-                    wanted.action.target,
-                    dryruns.facts_of(made.definition, wanted.action.payload),
-                )
-            if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
+            facts = functools.partial(dryruns.facts_of, made.definition, wanted.action.payload)
+            verdict = await others.dry_runs.verdict(
+                wanted.action.target, wanted.namespace, facts, is_accepted=is_accepted
+            )
+            if verdict is not None and verdict.reason in dryruns.REFUSALS:
                 refusal = statusconditions.stalled(seen.generation, verdict.reason, verdict.message)
-                return await self._refuse(task, refusal)
+                is_final = verdict.reason is Reason.INVALID_JOB_TEMPLATE  # else room may come
+                return await self._refuse(task, refusal, is_final=is_final)
 
             # Store. If the queue rejects the write, either our own write arrived and its answer was
             # lost, or someone else changed the definition or its chain. Deciding again tells.
@@ -422,17 +412,6 @@ class Reconciler:
         except errors.WorldChanged:
             return False
         return True
-
-    async def _take_place(self, wanted: spec.ScheduleSpec, *, anyhow: bool) -> bool:
-        """Register the target stream, if it is in our Redis, as one of its namespace's streams.
-
-        Returns False if the namespace has reached its limit.
-        """
-        stream = actions.own_stream(wanted.action.target)
-        if stream is None:
-            return True
-        streams = self._term.queue.streams
-        return await streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
 
     # -- trouble ---------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ be read keeps its members.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,14 +32,14 @@ import msgspec
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedules.dryruns import Verdict
+from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Rows
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, jobs, secrets, times
+from duepoint.kube import jobbuilder, secrets, times
 from duepoint.model import scheduleset as model
 from duepoint.schedules import actions, conditions
 from duepoint.schedules.conditions import Condition, Reason
@@ -48,8 +49,6 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 #: A member that is late by less is just being claimed: that is not a lag.
 _NO_LAG_US = 1_000_000
 _LONGEST_NAME = 52
-#: Reasons of a verdict that only an edit changes.
-_REFUSALS = (Reason.TARGET_UNAVAILABLE, Reason.INVALID_JOB_TEMPLATE)
 
 
 async def apply(
@@ -69,8 +68,13 @@ async def apply(
     answer: tuple[Condition, ...] = ()
     try:
         spec = _parsed(term, seen, stored)
-        verdict = await _verdict(term, spec, is_accepted=state.accepted == seen.generation)
-        if verdict is not None and verdict.reason in _REFUSALS:
+        verdict = await term.services.dry_runs.verdict(
+            spec.action.target,
+            spec.namespace,
+            functools.partial(_facts, spec, term.clock.now_us()),
+            is_accepted=state.accepted == seen.generation,
+        )
+        if verdict is not None and verdict.reason in dryruns.REFUSALS:
             answer = conditions.stalled(verdict.reason, verdict.message)
     except errors.InvalidSpec as invalid:
         answer = statusconditions.invalid(seen.generation, invalid).conditions
@@ -133,30 +137,18 @@ def _parsed(term: TermContext, seen: Observed, stored: SetRecord | None) -> sets
     return spec
 
 
-async def _verdict(term: TermContext, spec: setspec.SetSpec, *, is_accepted: bool) -> Verdict:
-    """Return why its slots cannot run, or why this is not known yet; None = they can.
-
-    Does not check the Jobs of an accepted generation again.
-    """
-    target = spec.action.target
-    if (stream := actions.own_stream(target)) is not None:
-        streams = term.queue.streams
-        if not await streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
-            full = statusconditions.no_room_for_stream(spec.namespace)
-            return jobs.JobRefused(Reason.TARGET_UNAVAILABLE, full)
-    if not isinstance(target, actions.JobAction) or is_accepted:
-        return None
-    facts = jobbuilder.SlotFacts(
+def _facts(spec: setspec.SetSpec, now_us: int) -> jobbuilder.SlotFacts:
+    """Return the facts of a slot for a dry run: without a member, that of any of them."""
+    return jobbuilder.SlotFacts(
         namespace=spec.namespace,
         schedule_name=spec.name[:_LONGEST_NAME],
         schedule_uid=spec.uid,
-        slot_us=term.clock.now_us(),
+        slot_us=now_us,
         previous_us=None,
         trigger="Schedule",
         payload=bytes(spec.action.payload) if spec.action.payload else None,
         time_zone="Etc/UTC",
     )
-    return await term.services.dry_runs.verdict(target, facts)
 
 
 # -- counting ----------------------------------------------------------------------------------
