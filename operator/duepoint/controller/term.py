@@ -25,6 +25,8 @@ from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
     from duepoint.controller.leadership import TermServices
+    from duepoint.controller.observed import Observed
+    from duepoint.controller.status.state import ScheduleState
 
 ResultT = TypeVar("ResultT")
 
@@ -95,14 +97,20 @@ class TermContext:
             await self.clock.sleep(wait)
 
     async def write_status(
-        self, target: schedules.StatusTarget, fields: Mapping[str, Any]
+        self,
+        seen: Observed | ScheduleState,
+        fields: Mapping[str, Any],
+        plural: str = schedules.PLURAL,
     ) -> int | None:
         """Replace the status of an object; log a refusal. See ``schedules.write_status``."""
+        target = schedules.StatusTarget(
+            namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=plural
+        )
         await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
         try:
             return await schedules.write_status(self.api, target, fields)
         except kube_errors.Invalid as refusal:
-            place = {"namespace": target.namespace, "name": target.name, "resource": target.plural}
+            place = {"namespace": seen.namespace, "name": seen.name, "resource": plural}
             telemetry.logger.warning("status refused", error=str(refusal), **place)
             raise
         finally:

@@ -50,7 +50,7 @@ from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
 from duepoint.kube.events import ObjectReference
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import RunState
 from duepoint.runs.summary import Key
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -120,11 +120,6 @@ class JobSync:
 
     def _owned(self, owner: jobs.JobOwner) -> Collection[OwnedJob]:
         return self._of.get(owner, {}).values()
-
-    def run_started(self, run: RunEvent) -> None:
-        """Record that a worker has created the Job of a run."""
-        self.late.record(run)
-        self.request(run.uid)
 
     def request(self, schedule_uid: str) -> None:
         """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""

@@ -118,23 +118,18 @@ def too_many(wanted: Wanted, course: Progress, planned: int) -> runstatus.Verdic
     return runstatus.failed(Reason.INVALID_SPEC, said)
 
 
-def _parallel(wanted: Wanted, known: Definition) -> int:
-    """Return how many slots may be open at once.
+def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
+    """Open the next slots, and return them.
 
     If the Schedule's policy lets no runs overlap, the runs of a backfill go one after the other:
     enqueued together, all but one would be skipped, or they would replace each other.
     """
-    if not isinstance(wanted.slots, Backfill):
-        return 1
-    policy = known.rule.policy
-    if policy.concurrency == "Allow":
-        return wanted.slots.max_parallel
-    return min(wanted.slots.max_parallel, max(1, policy.max_concurrency))
-
-
-def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
-    """Open the next slots, and return them."""
-    room = max(0, _parallel(wanted, known) - len(course.open))
+    most, policy = 1, known.rule.policy
+    if isinstance(wanted.slots, Backfill):
+        most = wanted.slots.max_parallel
+        if policy.concurrency != "Allow":
+            most = min(most, max(1, policy.max_concurrency))
+    room = max(0, most - len(course.open))
     following = manualruns.following(
         wanted,
         manualruns.timeline(known),

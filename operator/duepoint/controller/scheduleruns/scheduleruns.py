@@ -163,12 +163,11 @@ class ScheduleRuns:
         seen = observed.of_object(item)
         if seen.deleted or seen.uid in self._gone:
             self._remove(seen.uid)
-        if seen.deleted or seen.uid in self._gone or seen.uid in self._runs:
-            return
-        run = runstate.run_of(seen, self._outcomes.found.pop(seen.uid, ()))
-        self._runs[seen.uid] = run
-        self._of_schedules.setdefault(run.schedule_key, {})[_digest(run)] = run
-        self._check_soon(run)
+        elif seen.uid not in self._runs:
+            run = runstate.run_of(seen, self._outcomes.found.pop(seen.uid, ()))
+            self._runs[seen.uid] = run
+            self._of_schedules.setdefault(run.schedule_key, {})[_digest(run)] = run
+            self._check_soon(run)
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
@@ -418,13 +417,9 @@ class ScheduleRuns:
             if self._term.try_write():
                 return _INTERVAL_SECONDS
             run.published_at = now
-            seen = run.seen
-            target = schedules.StatusTarget(
-                namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.RUN_PLURAL
-            )
+            fields, plural = msgspec.to_builtins(status), schedules.RUN_PLURAL
             try:
-                fields = msgspec.to_builtins(status)
-                if await self._term.write_status(target, fields) is None:
+                if await self._term.write_status(run.seen, fields, plural) is None:
                     return None  # the watch will show that the object is gone
             except kube_errors.Invalid:
                 await self._adopt_published(run)

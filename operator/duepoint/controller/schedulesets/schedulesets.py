@@ -232,7 +232,7 @@ class ScheduleSets:
         else:
             state.rows_of = None
             if spec is not None:
-                state.status.rows = state.rows_condition = None
+                state.status.rows, state.rows_wrong = None, ""
         await self._publish(state, answer)
         telemetry.sets_with_lost_members.set(
             sum(one.status.lost is not None for one in self._states.values())
@@ -302,13 +302,9 @@ class ScheduleSets:
         )
         if fields == state.published:
             return
-        seen = state.seen
-        target = schedules.StatusTarget(
-            namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.SET_PLURAL
-        )
         await self._term.take_write()
         with contextlib.suppress(kube_errors.Invalid):  # the schema refuses it; the set goes on
-            if await self._term.write_status(target, fields) is not None:
+            if await self._term.write_status(state.seen, fields, schedules.SET_PLURAL) is not None:
                 state.published = fields
 
     async def _report_trouble(self, uid: str, trouble: Exception) -> None:
@@ -317,7 +313,8 @@ class ScheduleSets:
         if state is None or state.seen.deleted:
             return
         state.is_unread = True
-        if state.has_answered():
+        is_refused = any(each.type is ConditionType.STALLED for each in state.answer)
+        if state.accepted == state.seen.generation or is_refused:
             return
         with contextlib.suppress(errors.TryLater, kube_errors.ApiError):
             await self._publish(state, statusconditions.not_applied(trouble))

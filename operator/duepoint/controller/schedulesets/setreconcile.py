@@ -313,7 +313,7 @@ async def follow(term: TermContext, state: FollowedSet, raw: bytes | None) -> bo
     except _Unusable as trouble:
         state.rows_of = spec.generation, b""
         state.status.rows = state.status.rows or Rows()
-        _note(term, state, setstatus.rows_invalid(str(trouble)))
+        _note(term, state, str(trouble))
         return True
     wrong = await _write(term, record, found)
     if wrong is None:  # the queue lacks the set's record, so it must be stored again
@@ -328,15 +328,15 @@ async def follow(term: TermContext, state: FollowedSet, raw: bytes | None) -> bo
         failed=len(failed),
         source=source,
     )
-    _note(term, state, setstatus.rows_wrong(failed) if failed else None)
+    _note(term, state, setstatus.rows_wrong(failed) if failed else "")
     return True
 
 
-def _note(term: TermContext, state: FollowedSet, condition: Condition | None) -> None:
-    """Set the condition about the rows, and record an Event if it is new."""
-    if condition is not None and condition != state.rows_condition:
-        term.record(setstatus.event(state, condition.reason, condition.message))
-    state.rows_condition = condition
+def _note(term: TermContext, state: FollowedSet, message: str) -> None:
+    """Set what is wrong with the rows, and record an Event if it is new."""
+    if message and message != state.rows_wrong:
+        term.record(setstatus.event(state, Reason.ROWS_INVALID, message))
+    state.rows_wrong = message
 
 
 async def _config_map(term: TermContext, namespace: str, rows: model.ConfigMapRefFields) -> _Texts:

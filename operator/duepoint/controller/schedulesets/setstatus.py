@@ -102,7 +102,7 @@ class FollowedSet:
         published: the status in the API server, as far as we know.
         answer: the conditions of the newest generation; empty = none was processed in this term.
         accepted: the newest generation that was accepted; -1 = none.
-        rows_condition: the condition about invalid rows; None = all are valid.
+        rows_wrong: what is wrong with rows; empty = all are valid.
         record: the record in the queue.
         spec: the accepted spec without large parts; None if it is refused or was not read yet.
         tally: how slots of its members have ended; the newest reading of counters that never fall.
@@ -116,7 +116,7 @@ class FollowedSet:
     published: dict[str, Any] = field(default_factory=dict)
     answer: tuple[Condition, ...] = ()
     accepted: int = -1
-    rows_condition: Condition | None = None
+    rows_wrong: str = ""
     record: SetRecord | None = None
     spec: setspec.SetSpec | None = None
     tally: SetTally = NONE_ENDED
@@ -128,11 +128,6 @@ class FollowedSet:
     def follows_rows(self) -> bool:
         """Whether the set was made equal to the rows of this generation in this term."""
         return self.rows_of is not None and self.rows_of[0] == self.seen.generation
-
-    def has_answered(self) -> bool:
-        """Whether the newest generation was accepted or refused."""
-        is_refused = any(each.type is ConditionType.STALLED for each in self.answer)
-        return self.accepted == self.seen.generation or is_refused
 
 
 def begun(seen: Observed, now_us: int) -> FollowedSet:
@@ -161,15 +156,16 @@ def removed(state: FollowedSet, count: int, left: int, now_us: int) -> None:
     status.deletion = msgspec.structs.replace(former, removed=former.removed + count, left=left)
     status.members, status.next_due_time = left, None
     status.in_flight = status.lag_seconds = 0
-    status.rows = state.rows_condition = None
+    status.rows, state.rows_wrong = None, ""
 
 
 def rendered(state: FollowedSet, *, managed_by: str, now_us: int) -> dict[str, Any]:
     """Return the whole status."""
     status, tally = state.status, state.tally
     listed = list(state.answer)
-    if state.rows_condition is not None:
-        listed.append(state.rows_condition)
+    if state.rows_wrong:
+        rows = conditions.true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, state.rows_wrong)
+        listed.append(rows)
     if status.lost is not None:
         listed.append(data_lost(status.lost, status.members or 0))
     status.observed_generation = state.seen.generation
@@ -248,17 +244,12 @@ def data_lost(lost: Lost, left: int) -> Condition:
     )
 
 
-def rows_wrong(wrong: tuple[str, ...]) -> Condition:
-    """Return the condition that some rows are invalid and left out."""
+def rows_wrong(wrong: tuple[str, ...]) -> str:
+    """Say that some rows are invalid and left out."""
     count, named = len(wrong), "; ".join(wrong[:_ROWS_NAMED])
     more = f"; and {count - _ROWS_NAMED} more" if count > _ROWS_NAMED else ""
     rows = "1 row is" if count == 1 else f"{count} rows are"
-    return rows_invalid(f"{rows} wrong and left out: {named}{more}")
-
-
-def rows_invalid(message: str) -> Condition:
-    """Return the condition that rows cannot be used; without a valid one, the members stay."""
-    return conditions.true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
+    return f"{rows} wrong and left out: {named}{more}"
 
 
 # -- Events ----------------------------------------------------------------------------------------

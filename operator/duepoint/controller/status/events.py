@@ -25,8 +25,6 @@ JOB_MADE_AGAIN = "JobMadeAgain"
 
 #: Reasons of missed slots that are Event reasons of their own; all others are RunMissed.
 _OF_MISSED = frozenset({Reason.FORBIDDEN, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
-#: A skipped slot is what the spec asks for, unless the slot was meant to wait for its turn.
-_UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
 
 def of_event(
@@ -36,8 +34,10 @@ def of_event(
     slot, why = instant(event.slot_us), event.why
     related = job(about.namespace, event.job_name, event.job_uid) if event.job_name else None
 
-    def changed(reason: str, note: str, *, warning: bool = True) -> Event:
-        return new_event(about, "Run", reason, note, warning=warning)
+    def changed(
+        reason: str, note: str, *, warning: bool = True, job: ObjectReference | None = None
+    ) -> Event:
+        return new_event(about, "Run", reason, note, warning=warning, related=job)
 
     if event.state is RunState.PENDING and event.reason == Reason.FORBIDDEN:
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
@@ -45,21 +45,21 @@ def of_event(
     if event.reason == Reason.SECRET_UNAVAILABLE and newest_reason != event.reason:
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
-        note = f"the run of {slot} failed: {why}"
-        yield new_event(about, "Run", RUN_FAILED, note, related=related)
+        yield changed(RUN_FAILED, f"the run of {slot} failed: {why}", job=related)
     if after.counts.replaced > before.counts.replaced:
         note = f"the run of {slot} was replaced: {event.message}"
-        yield new_event(about, "Run", RUN_REPLACED, note, warning=False, related=related)
+        yield changed(RUN_REPLACED, note, warning=False, job=related)
     if after.retried is not None and after.failure is after.retried and before.failure is None:
         yield changed(RUN_FAILING, f"the run of {slot} fails again and again: {why}")
     if _has_recovered(before, after):
         note = f"the run of {slot} succeeded after a failure"
-        yield new_event(about, "Run", RUN_RECOVERED, note, warning=False, related=related)
+        yield changed(RUN_RECOVERED, note, warning=False, job=related)
     if missed := after.counts.missed - before.counts.missed:
         reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
         yield changed(reason, f"{_slots(missed, slot)} missed: {why}")
     if skipped := after.counts.skipped - before.counts.skipped:
-        is_unwanted = event.reason in _UNWANTED_SKIPS
+        # The spec asks for skipped slots, unless one was meant to wait for its turn.
+        is_unwanted = event.reason == Reason.QUEUE_FULL
         yield changed(RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {why}", warning=is_unwanted)
     if after.completed and not before.completed:
         yield new_event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)

@@ -31,7 +31,6 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
-from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
@@ -210,7 +209,8 @@ class Reporter:
             return
         self._changed(schedule, _START_SECONDS)
         if event.job_name:
-            self._term.services.jobs.run_started(event)
+            self._term.services.jobs.late.record(event)
+            self._term.services.jobs.request(event.uid)
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
@@ -315,10 +315,7 @@ class Reporter:
         self._term.services.outcomes.require(uid)
         runs, fields = schedule.runs(), render.status_at(schedule, now_us)
         if fields != schedule.last() or schedule.is_overwritten:
-            target = schedules.StatusTarget(
-                namespace=schedule.namespace, name=schedule.name, uid=uid
-            )
-            version = await self._term.write_status(target, msgspec.to_builtins(fields))
+            version = await self._term.write_status(schedule, msgspec.to_builtins(fields))
             self._term.health.well("status")
             if version is None:
                 return  # the watch will show that the object is gone
