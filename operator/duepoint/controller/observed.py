@@ -44,11 +44,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return len(self.spec) + len(self.status)
 
     @property
-    def has_texts(self) -> bool:
-        """Whether the object was listed or read."""
-        return self.spec != UNKNOWN
-
-    @property
     def identity(self) -> str:
         return f"{self.namespace}/{self.name}"
 

@@ -134,11 +134,6 @@ def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: Status) -> bool
     )
 
 
-def is_superseded(point: points.DuePoint, definition: Definition) -> bool:
-    """Whether an edit of the timing has ended the slot of a point."""
-    return point.kind in points.TIMED_KINDS and point.timing_version != definition.timing_version
-
-
 def chain_due_us(definition: Definition, settled_us: int = 0) -> int | None:
     """Return when the chain of an armed definition should be due; None = no slot is left."""
     if definition.state is not State.ARMED or definition.runs_left == 0:

@@ -326,12 +326,9 @@ def rendered(
     # The end of the last run; now if none ran, or its Schedule was deleted, perhaps long after.
     is_cut_off = verdict[0].reason is Reason.SCHEDULE_NOT_FOUND
     end_us = now_us if is_cut_off else course.last_us or now_us
-    counts = _Counts(
+    counts = msgspec.structs.replace(
+        msgspec.convert(course, _Counts, from_attributes=True),
         planned=planned,
-        started=course.started,
-        succeeded=course.succeeded,
-        failed=course.failed,
-        skipped=course.skipped,
         replaced=course.replaced or msgspec.UNSET,
     )
     return RunStatus(

@@ -421,8 +421,12 @@ class ScheduleRuns:
             try:
                 if await self._term.write_status(run.seen, fields, plural) is None:
                     return None  # the watch will show that the object is gone
-            except kube_errors.Invalid:
-                await self._adopt_published(run)
+            except kube_errors.Invalid:  # another leader may have written: continue from that
+                item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
+                if item is not None and item.metadata.uid == run.seen.uid:
+                    newer = runstatus.read(bytes(item.status))
+                    if newer != run.published:
+                        runstate.adopt(run, newer, [runstatus.pack(run.course)])
                 return AGAIN
             run.published = status
         if counted == runstatus.pack(run.course):
@@ -430,15 +434,6 @@ class ScheduleRuns:
         if run.course.schedule_uid:
             self._term.services.jobs.request(run.course.schedule_uid)
         return 0.0 if run.published.ended_us is not None else None
-
-    async def _adopt_published(self, run: ScheduleRunState) -> None:
-        """Continue from the published status after a refusal: another leader may have written."""
-        item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
-        if item is None or item.metadata.uid != run.seen.uid:
-            return
-        status = runstatus.read(bytes(item.status))
-        if status != run.published:
-            runstate.adopt(run, status, [runstatus.pack(run.course)])
 
 
 def _digest(run: ScheduleRunState) -> str:

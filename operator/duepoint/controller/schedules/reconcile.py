@@ -77,7 +77,7 @@ class Reconciler:
     async def _handle(self, task: Task) -> float | None:
         """Read and reconcile one object; return seconds until the next try, if any."""
         try:
-            if not (task.seen.deleted or task.seen.has_texts):
+            if not (task.seen.deleted or task.seen.spec != observed.UNKNOWN):
                 if self._term.services.store.has_applied(task.seen):
                     return None
                 seen = await self._read(task.seen)

@@ -105,7 +105,7 @@ class Resync:
         finally:
             self.listed.set()  # even after a failed try, or services would wait for ever
         absent = held.keys() - listed
-        if _is_suspicious(len(absent), len(held)):
+        if len(absent) > max(_MANY, len(held) * _MANY_SHARE):
             telemetry.logger.warning(
                 "many objects are missing; looking again before anything is removed",
                 missing=len(absent),
@@ -198,7 +198,3 @@ class Resync:
                         self._store.offer_known(seen, held.get(seen.uid))
                 await self._term.clock.sleep(0)  # let firing and status writes run between pages
         return listed
-
-
-def _is_suspicious(absent: int, held: int) -> bool:
-    return absent > _MANY and absent > held * _MANY_SHARE

@@ -130,13 +130,12 @@ class ScheduleSets:
         for uid, state in list(self._states.items()):
             if uid not in listed:
                 self._read_soon(state.seen)
-        watched = self._term.namespaces
-        orphans = [
-            record
-            for record in held
-            if record.uid not in listed and (not watched or record.namespace in watched)
-        ]
-        await self._hold_orphans(orphans)
+        watched, now = self._term.namespaces, self._term.clock.monotonic()
+        since, self._absent_since = self._absent_since, {}
+        for record in held:
+            if record.uid not in listed and (not watched or record.namespace in watched):
+                self._absent_since[record.uid] = since.get(record.uid, now)
+                await self._hold(record, now - self._absent_since[record.uid])
         await self._stored(_LIST)
 
     async def _stored(self, uid: str) -> None:
@@ -146,22 +145,18 @@ class ScheduleSets:
             await self._term.queue.sets.mark_complete(self._term.epoch)
         unstored.discard(uid)
 
-    async def _hold_orphans(self, orphans: list[SetRecord]) -> None:
-        now = self._term.clock.monotonic()
-        since = self._absent_since
-        self._absent_since = {record.uid: since.get(record.uid, now) for record in orphans}
-        for record in orphans:
-            is_over = now - self._absent_since[record.uid] >= ORPHAN_SECONDS
-            if record.state is SetState.DELETING or is_over:
-                self._remove_soon(record)
-            elif record.state is not SetState.STALLED:
-                telemetry.logger.warning(
-                    "a set has no object; its members are held, and removed later",
-                    set=record.place,
-                    seconds=ORPHAN_SECONDS,
-                )
-                stalled = msgspec.structs.replace(record, state=SetState.STALLED)
-                await self._term.queue.sets.store(stalled, b"", self._term.epoch)
+    async def _hold(self, orphan: SetRecord, absent_seconds: float) -> None:
+        """Stop a set that has no object, and remove it later."""
+        if orphan.state is SetState.DELETING or absent_seconds >= ORPHAN_SECONDS:
+            self._remove_soon(orphan)
+        elif orphan.state is not SetState.STALLED:
+            telemetry.logger.warning(
+                "a set has no object; its members are held, and removed later",
+                set=orphan.place,
+                seconds=ORPHAN_SECONDS,
+            )
+            stalled = msgspec.structs.replace(orphan, state=SetState.STALLED)
+            await self._term.queue.sets.store(stalled, b"", self._term.epoch)
 
     # -- one object ------------------------------------------------------------------------------
 

@@ -151,6 +151,7 @@ def _handed_us(known: Definition, due_us: int | None, now_us: int) -> int:
 def _open_slot(
     point: points.DuePoint, record: messages.OccurrenceRecord, known: Definition
 ) -> OpenSlot:
+    is_of_other_timing = point.timing_version != known.timing_version
     return OpenSlot(
         slot_us=point.slot_us,
         due_us=record.first_try_us or point.slot_us,
@@ -158,7 +159,7 @@ def _open_slot(
         message=record.last_cause,
         # The slot of a Job starts and ends when the Job is created.
         started=record.first_try_us > 0 and not known.rule.whole_seconds,
-        superseded=plan.is_superseded(point, known),
+        superseded=point.kind in points.TIMED_KINDS and is_of_other_timing,  # an edit has ended it
     )
 
 

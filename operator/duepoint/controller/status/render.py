@@ -37,6 +37,9 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
     last, runs = state.last(), state.runs()
     settled = watermark.settled(state.open, runs.settled_us)
     upcoming = _upcoming(state, runs, last, now_us)
+    timing_hash = "" if state.holds_nothing else last.timing_hash
+    if state.definition is not None:
+        timing_hash = rules.timing_hash(state.definition.rule)
     return Status(
         observed_generation=state.generation,
         conditions=_conditions(state, runs, last, now_us),
@@ -53,7 +56,7 @@ def status_at(state: ScheduleState, now_us: int) -> Status:
         active=published.active(runs.running, state.owner),
         active_count=len(runs.running),
         target=last.target if state.target is None else state.target,
-        timing_hash=_timing_hash(state, last),
+        timing_hash=timing_hash,
         managed_by=state.managed_by,
     )
 
@@ -75,13 +78,6 @@ def _upcoming(
     count = UPCOMING if most is None else max(0, min(UPCOMING, most - runs.counts.regular))
     slots_us = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), count)
     return [instant(slot_us) for slot_us in slots_us]
-
-
-def _timing_hash(state: ScheduleState, last: Status) -> str:
-    """Return the hash of the watermark's timing; "" if the spec was refused."""
-    if state.definition is not None:
-        return rules.timing_hash(state.definition.rule)
-    return "" if state.holds_nothing else last.timing_hash
 
 
 # -- conditions --------------------------------------------------------------------------------
