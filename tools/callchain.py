@@ -225,8 +225,9 @@ async def arming(*, is_edit: bool = False) -> Chain:
             await world.apply()
         world.watches = False
         applied = await world.apply(schedule="@every 7m")
-        call, observers = asyncio.get_running_loop().call_soon_threadsafe, world.services.observers
-        event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
+        call, observe = asyncio.get_running_loop().call_soon_threadsafe, world.store.observe
+        type_ = "MODIFIED" if is_edit else "ADDED"
+        event = cast("kopf.RawEvent", {"type": type_, "object": applied})
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
             Leg("Store.observe", is_called("WorkQueue._end_wait")),
@@ -234,9 +235,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
         )
         with recording(*legs) as chain:
             await kopfthread.changed(
-                lambda plural, seen: call(observers[plural], seen),
-                event=cast("kopf.RawEvent", event),
-                param=schedules.PLURAL,
+                lambda _, seen: call(observe, seen), event=event, param=schedules.PLURAL
             )
             await world.clock.advance(2)
     return chain
