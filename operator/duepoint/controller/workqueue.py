@@ -70,10 +70,6 @@ class WorkQueue(Generic[ItemT]):
         self._ready = asyncio.Semaphore(0)
         self._paused_until = 0.0
 
-    def __len__(self) -> int:
-        """Return the number of keys that are waiting or in flight."""
-        return len(self._items.keys() | self._busy)
-
     def put(self, key: str, item: ItemT, *, after: float = 0.0) -> None:
         """Queue the newest item of its key, due in ``after`` seconds at the latest.
 

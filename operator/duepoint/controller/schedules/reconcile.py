@@ -145,19 +145,11 @@ class Reconciler:
         is_accepted = status.has_accepted(wanted.generation)
         for number in range(_MOST_ROUNDS):
             # Decide; decide again if the stored definition changed after we read it.
-            stored = await self.stored(wanted.uid, wanted.namespace)
-            is_lost = stored is not None and plan.is_lost_edit(wanted, stored, status)
-            if is_lost or (stored is None and number > 1):  # the entry exists, but its text is lost
-                await self._remove_definition(seen)
-                stored = None
-                others.runs.request()
+            stored = await self._still_stored(seen, wanted, status, is_text_lost=number > 1)
             made = self._decide(wanted, stored, status, task)
             if made is None:  # the queue holds a newer generation
                 return self._record(task, None, stored)
-            facts = functools.partial(dryruns.facts_of, made.definition, wanted.action.payload)
-            verdict = await others.dry_runs.verdict(
-                wanted.action.target, wanted.namespace, facts, is_accepted=is_accepted
-            )
+            verdict = await self._verdict(wanted, made, is_accepted=is_accepted)
             if verdict is not None and verdict.reason in dryruns.REFUSALS:
                 refusal = statusconditions.stalled(seen.generation, verdict.reason, verdict.message)
                 is_final = verdict.reason is Reason.INVALID_JOB_TEMPLATE  # else room may come
@@ -339,6 +331,27 @@ class Reconciler:
         found = await self._term.queue.definitions.definition(points.schedule_id(uid, namespace))
         return found if found is not None and found.uid == uid else None
 
+    async def _still_stored(
+        self, seen: Observed, wanted: spec.ScheduleSpec, status: Status, *, is_text_lost: bool
+    ) -> Definition | None:
+        """Return the stored definition; remove one from before a lost edit, or without its text."""
+        stored = await self.stored(wanted.uid, wanted.namespace)
+        is_kept = stored is not None and not plan.is_lost_edit(wanted, stored, status)
+        if is_kept or (stored is None and not is_text_lost):
+            return stored
+        await self._remove_definition(seen)
+        self._term.services.runs.request()
+        return None
+
+    async def _verdict(
+        self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool
+    ) -> dryruns.Verdict:
+        """Return why slots cannot run; None = they can."""
+        facts = functools.partial(dryruns.facts_of, made.definition, wanted.action.payload)
+        return await self._term.services.dry_runs.verdict(
+            wanted.action.target, wanted.namespace, facts, is_accepted=is_accepted
+        )
+
     def _decide(
         self,
         wanted: spec.ScheduleSpec,
@@ -421,9 +434,7 @@ class Reconciler:
         tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))
         if self._term.health.unwell("queue", str(trouble)):
             self._term.services.index.suspect()
-            telemetry.logger.warning(
-                "queue unavailable", error=str(trouble), unapplied=len(tasks) + 1
-            )
+            telemetry.logger.warning("queue unavailable", error=str(trouble))
         return 0.0
 
     def _report_waiting(self, task: Task, trouble: Exception) -> None:

@@ -171,10 +171,9 @@ class WebhookTarget:
         left = firing.not_after_monotonic - self._clock.monotonic()
         now = asyncio.get_running_loop().time()
         try:
-            own, body = ready.composer.compose(firing, self._clock.now_us())
             received = await self._pool.send(
                 ready.endpoint,
-                httpclient.request_bytes(ready.head, own, body),
+                self._content(firing, ready),
                 deadline=now + seconds,
                 connect_by=now + min(seconds, left),  # before the lease ends
                 rule=BODY_RULE,
@@ -194,6 +193,11 @@ class WebhookTarget:
         if self._on_reply is not None:
             self._on_reply(received)
         return received
+
+    def _content(self, firing: target.Firing, ready: Prepared) -> bytes:
+        """Return the request, signed at this instant."""
+        own, body = ready.composer.compose(firing, self._clock.now_us())
+        return httpclient.request_bytes(ready.head, own, body)
 
     def _is_held(self, firing: target.Firing) -> bool:
         """Whether the lease lasts. Timers of the loop stop while the machine is suspended."""
