@@ -116,6 +116,7 @@ class Mover:
         the two at any time, except while its own batch is moving. With a hold, no worker claims
         from the shard for that long.
         """
+        self._check_former(shard)
         await self.change_state(shard, "draining", epoch, hold_us=int(hold_seconds * 1_000_000))
         yield await self._send(shard, epoch, ())  # what a dead mover left behind
         for some in _parts(await self.buckets(shard), _BUCKETS_LOOKED_FOR):
@@ -154,12 +155,18 @@ class Mover:
             log.warning("definitions cannot be read", shard=shard, count=unreadable)
         return found, unreadable
 
+    def _check_former(self, shard: messages.ShardId) -> None:
+        """Raise LayoutChanged if the shard is in use: the index was emptied and made anew."""
+        if self.index.known_layout().number <= sharding.layout_of(shard):
+            raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
+
     async def _send(
         self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Here]
     ) -> Moved:
         """Move what is on its way, and then these schedules without those that a worker holds."""
         moved = left = damaged = 0
         while True:
+            self._check_former(shard)
             call = self.index.call("depart", shard, epoch=epoch, batch=os.urandom(8).hex())
             lane_key = self.index.shard(shard).lane
             schedules = [
@@ -193,8 +200,6 @@ class Mover:
         A definition whose kind's text is lost arrives nowhere.
         """
         layout = self.index.known_layout()
-        if layout.number <= sharding.layout_of(shard):
-            raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
         travellers = [
             _Traveller(lane.decode(), id_, record, scripting.fields(due_of))
             for lane, id_, record, due_of in taken

@@ -173,3 +173,19 @@ async def test_a_layout_that_was_lost_while_a_move_began_takes_schedules_in_the_
     (shard,) = sharding.all_shards(layout)
     assert await successor.resharding.shard_state(shard) == "open"
     await scene.close()
+
+
+async def test_a_shard_in_use_is_not_emptied_by_a_move_from_before_redis_was_lost(
+    valkey, key_prefix
+):
+    scene = Scene(valkey.url, key_prefix)
+    queue = await scene.open(read=False)
+    layout = await queue.membership.open(1, queueing.EPOCH)
+    await scene.arm(queue, "daily", due_us=4_000_000_000_000_000)
+    (shard,) = sharding.all_shards(layout)
+    with pytest.raises(queue_errors.LayoutChanged):
+        await scene.one_pass(queue, shard)
+    assert await queue.resharding.shard_state(shard) == "open"
+    (armed,) = scene.live
+    assert await queue.definitions.definition(armed) is not None
+    await scene.close()
