@@ -212,10 +212,11 @@ class JobSync:
         cause, state = jobs.finished(job) or jobs.failing(job), self._states.get(owner.uid)
         if cause is None or cause.reason != _OF_PODS or state is None:
             return ""
+        if not state.is_running(jobstate.start_of(job, owner, slot_us)):
+            return ""
         second = int(self._term.clock.monotonic())
         self._reads = (second, self._reads[1] + 1 if self._reads[0] == second else 1)
-        may_read = self._reads[1] <= _READS_PER_SECOND
-        if may_read and state.is_running(jobstate.start_of(job, owner, slot_us)):
+        if self._reads[1] <= _READS_PER_SECOND:
             with contextlib.suppress(TimeoutError, kube_errors.ApiError):
                 async with asyncio.timeout(_READ_SECONDS):
                     name, version = job.metadata.name, job.metadata.resource_version
