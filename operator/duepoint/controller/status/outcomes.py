@@ -45,7 +45,6 @@ _LOOK_SECONDS = 60.0
 
 _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 
-
 #: The wait between two removals of records that statuses show.
 _REMOVE_SECONDS = 1.0
 
@@ -189,10 +188,9 @@ class Outcomes:
             pass  # the index was rebuilt, and its entries are gone
         self._uncertain = None
 
-    def require(self, uid: str) -> None:
-        """Raise TryLater if outcomes of the Schedule are counted but not stored."""
-        if self._uncertain is not None and any(event.uid == uid for event in self._uncertain[2]):
-            raise errors.QueueUnavailable("what runs have come to is not stored yet")
+    def are_stored(self, uid: str) -> bool:
+        """Report whether all outcomes of the Schedule that are counted are also stored."""
+        return self._uncertain is None or all(event.uid != uid for event in self._uncertain[2])
 
     def shown(self, uid: str) -> None:
         """Release the records of an object: its status shows all of them, or it is gone."""

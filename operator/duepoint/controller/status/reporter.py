@@ -312,8 +312,10 @@ class Reporter:
             await self._read_queue(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
-        self._term.services.outcomes.require(uid)
         runs, fields = schedule.runs(), render.status_at(schedule, now_us)
+        if not (are_stored := self._term.services.outcomes.are_stored(uid)):
+            told = {"conditions": fields.conditions, "observed_generation": schedule.generation}
+            fields = msgspec.structs.replace(schedule.last(), **told)  # no counts yet, but why
         if fields != schedule.last() or schedule.is_overwritten:
             version = await self._term.write_status(schedule, msgspec.to_builtins(fields))
             self._term.health.well("status")
@@ -324,6 +326,8 @@ class Reporter:
             schedule.is_overwritten = False
             schedule.version = max(schedule.version, version)
             self._term.services.jobs.request(uid)
+        if not are_stored:
+            raise errors.QueueUnavailable("what runs have come to is not stored yet")
         # The status shows all of the ledger's record, except that a Job is being replaced, and
         # the active runs for which it has no room.
         is_shown = not runs.replacing and len(runs.running) == len(schedule.last().active)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint import errors
+from duepoint.delayqueue.ledger import Ledger
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at
@@ -102,6 +104,30 @@ async def test_a_run_counts_once_though_its_leader_goes_before_the_status_shows_
         await world.clock.advance(10)
         assert world.status()["runs"]["started"] == 1
         assert not await recorded(world)
+
+
+async def test_an_edit_says_why_it_waits_while_an_outcome_is_counted_but_not_stored(monkeypatch):
+    world = World()
+
+    async def store(*_, **__):
+        world.queue.available = False
+        raise errors.QueueUnavailable("no answer")
+
+    async with world.leader():
+        made = await world.apply()
+        await world.clock.advance(310)
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "store", store)
+            await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.apply(schedule="*/10 * * * *")
+        await world.clock.advance(1)
+        assert world.condition("Reconciling")["reason"] == "QueueUnavailable"
+        assert world.status()["observedGeneration"] == 2
+        assert world.status()["runs"]["started"] == 0
+        world.queue.available = True
+        await world.clock.advance(60)
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["runs"]["started"] == 1
 
 
 @pytest.mark.parametrize(
