@@ -43,8 +43,9 @@ def upgrade(monkeypatch):
 
 
 def forget_parsed() -> None:
-    """Clear the parser's cache, as in a new process."""
-    spec._shape.cache_clear()
+    """Clear the caches, as in a new process."""
+    for cached in (spec._shape, timezones.data_of, timezones.located):
+        cached.cache_clear()
 
 
 def fired(target: RecordingTarget) -> list[int]:

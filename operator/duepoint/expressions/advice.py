@@ -13,24 +13,44 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from duepoint.expressions import durations, fields
 
-_Advice = Callable[[fields.FieldKind, str], str]
+#: Form of an item in capitals -> hint, with the parts of the item.
+_OF_WEEKDAYS = {
+    r"L": 'write "SAT", or "5L" for the last Friday of the month',
+    r"L[0-7]": 'write the day first, such as "5L" for the last Friday',
+}
+_OF_ITEMS = {
+    r"CRON\(.*": 'take "cron(" and ")" out, and the last field, which is the year there',
+    r"-.*|.*(?:--|/-).*": "there are no negative values",
+    r"R(?:[/(].*)?": "write H, which is the same on every replica",
+    r"\*?(\d{1,9})[SMHD]": 'a step has no unit; write "*/{0}" or "@every" and a duration',
+    r"\*?/(\d{1,9})[A-Z]+": 'a step has no unit; write "*/{0}"',
+    r"[*/](\d{1,9})": 'did you mean "*/{0}"?',
+    r"\*[*]+": 'did you mean "*"?',
+    r"([*?])-.*": '"{0}" is every value and takes no range; write "{0}" or two numbers',
+    r"(.{1,9})/": 'write a number after "/", such as "{0}/2"',
+    r"(\w{1,9})-": 'write where the range ends, such as "{0}-{0}"',
+    r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})": 'for a range write "{0}-{1}"',
+    r"(\d{1,2})[AP]M": "hours count from 0 to 23",
+    r"[0-9LW#,/*-]*[LW#][0-9LW#,/*-]*": (
+        "L, LW and 15W stand alone in day-of-month, 5L and 1#2 in day-of-week; "
+        "they take no ranges and no steps"
+    ),
+}
 
-_SPECIAL = (
-    "L, LW and 15W stand alone in day-of-month, 5L and 1#2 in day-of-week; "
-    "they take no ranges and no steps"
-)
-
-_DURATION = re.compile(r"(?:\d+(?:ms|[smhd]))+", re.ASCII)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _CLOCK_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?", re.ASCII)
 #: The form of pg_cron and EventBridge.
 _COUNT = re.compile(r"(?:rate\()?(\d{1,9}) ((?:second|minute|hour|day)s?)\)?", re.ASCII)
-_OF_EVENTBRIDGE = re.compile(r"at\((\S{1,40})\)", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\dT.*", re.ASCII)
+#: Form of a whole text, the first that of EventBridge -> what it probably means.
+_OF_TEXTS = {
+    r"at\((\S{1,40})\)": "@at {0}",
+    r"((?:\d+(?:ms|[smhd]))+)": "@every {0}",
+    r"(\d{4}-\d\d-\d\dT.{0,29}).*": "@at {0}",
+}
 
 _FIELD_COUNTS = (
     "write 5 (minute hour day-of-month month day-of-week), 6 (seconds first) or "
@@ -70,10 +90,20 @@ _CHARACTERS = (
 def for_item(kind: fields.FieldKind, item: str) -> str:
     """Return a hint for an item that cannot be parsed."""
     text = item.upper()
-    for shape, advise in _RULES:
-        if shape.fullmatch(text) and (hint := advise(kind, text)):
-            return hint
-    return f'write for example "*", "{kind.low}", "{kind.low}-{kind.low + 2}" or "*/2"'
+    short = [word[:3] for word in text.split("-")]
+    if re.fullmatch(r"[A-Z]{3,}(?:-[A-Z]{3,})?", text) and set(short) <= set(kind.names):
+        return f'write "{"-".join(short)}"'
+    hint = _filled(_OF_WEEKDAYS, text) if kind is fields.WEEKDAY else ""
+    usual = f'write for example "*", "{kind.low}", "{kind.low}-{kind.low + 2}" or "*/2"'
+    return hint or _filled(_OF_ITEMS, text) or usual
+
+
+def _filled(hints: dict[str, str], text: str) -> str:
+    """Return the first hint whose form the text has, with parts of the text; empty if none."""
+    for form, hint in hints.items():
+        if parts := re.fullmatch(form, text, re.ASCII):
+            return hint.format(*parts.groups())
+    return ""
 
 
 def for_number(kind: fields.FieldKind, number: int) -> str:
@@ -121,73 +151,21 @@ def for_macro(text: str, macros: Iterable[str]) -> str:
 def for_field_count(words: list[str], macros: Iterable[str]) -> str:
     """Return a hint for a text with too few or too many fields."""
     text = " ".join(words)
-    clock = _CLOCK.fullmatch(text)
-    meant = ""
     if f"@{text.lower()}" in macros:
         meant = f"@{text.lower()}"
     elif words[0].lower() == "every" and (periods := durations.meant("".join(words[1:]))):
         meant = f"@every {periods[0]}"
     elif count := _COUNT.fullmatch(text):
         meant = f"@every {''.join(durations.meant(count[1] + count[2])[:1])}"
-    elif inside := _OF_EVENTBRIDGE.fullmatch(text):
-        meant = f"@at {inside[1]}"
     elif words[0].lower() == "at" and len(words) > 1:
         meant = f"@at {'T'.join(words[1:])[:40]}"
-    elif _DURATION.fullmatch(text):
-        meant = f"@every {text}"
-    elif clock:
+    elif clock := _CLOCK.fullmatch(text):
         meant = f"{int(clock[2])} {int(clock[1])} * * *"
-    elif _DATE.fullmatch(text):
-        meant = f"@at {text[:40]}"
-    elif any(_CLOCK_TIME.fullmatch(word) for word in words):
+    else:
+        meant = _filled(_OF_TEXTS, text)
+    if not meant and any(_CLOCK_TIME.fullmatch(word) for word in words):
         return 'a time of day is its minute and its hour, such as "30 9 * * MON-FRI" for 09:30'
     return f'did you mean "{meant}"?' if meant else _FIELD_COUNTS
-
-
-def _in_weekdays(hint: str) -> _Advice:
-    return lambda kind, _: hint if kind is fields.WEEKDAY else ""
-
-
-def _shortened(kind: fields.FieldKind, text: str) -> str:
-    """Return a hint to use three letters for names of days and months, also in ranges."""
-    words = text.split("-")
-    short = "-".join(word[:3] for word in words)
-    return f'write "{short}"' if all(word[:3] in kind.names for word in words) else ""
-
-
-def _quoting(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
-    """Return a rule whose hint repeats parts of the text."""
-    pattern = re.compile(shape, re.ASCII)
-
-    def advise(_: fields.FieldKind, text: str) -> str:
-        parts = pattern.fullmatch(text)
-        return says.format(*parts.groups()) if parts else ""
-
-    return pattern, advise
-
-
-_RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
-    (
-        re.compile(r"CRON\(.*"),
-        lambda *_: 'take "cron(" and ")" out, and the last field, which is the year there',
-    ),
-    (re.compile(r"-.*|.*(?:--|/-).*"), lambda *_: "there are no negative values"),
-    (re.compile(r"R(?:[/(].*)?"), lambda *_: "write H, which is the same on every replica"),
-    (re.compile(r"L"), _in_weekdays('write "SAT", or "5L" for the last Friday of the month')),
-    (re.compile(r"L[0-7]"), _in_weekdays('write the day first, such as "5L" for the last Friday')),
-    (re.compile(r"[A-Z]{3,}(?:-[A-Z]{3,})?"), _shortened),
-    _quoting(r"\*?(\d{1,9})[SMHD]", 'a step has no unit; write "*/{0}" or "@every" and a duration'),
-    _quoting(r"\*?/(\d{1,9})[A-Z]+", 'a step has no unit; write "*/{0}"'),
-    _quoting(r"/(\d{1,9})", 'did you mean "*/{0}"?'),
-    _quoting(r"\*(\d{1,9})", 'did you mean "*/{0}"?'),
-    _quoting(r"\*[*]+", 'did you mean "*"?'),
-    _quoting(r"([*?])-.*", '"{0}" is every value and takes no range; write "{0}" or two numbers'),
-    _quoting(r"(.{1,9})/", 'write a number after "/", such as "{0}/2"'),
-    _quoting(r"(\w{1,9})-", 'write where the range ends, such as "{0}-{0}"'),
-    _quoting(r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})", 'for a range write "{0}-{1}"'),
-    _quoting(r"(\d{1,2})[AP]M", "hours count from 0 to 23"),
-    (re.compile(r"[0-9LW#,/*-]*[LW#][0-9LW#,/*-]*"), lambda *_: _SPECIAL),
-)
 
 
 # -- time zones ----------------------------------------------------------------------------------
@@ -309,7 +287,9 @@ def of_other_schedulers(text: str) -> Iterator[str]:
     )
     is_odd = second not in ("0", "00") and not second.startswith("*")
     if not year and weekday in _EVERY and (is_hourly or is_odd or "?" in (hour, month)):
-        five = " ".join(_five(words[:5]))
+        # In EventBridge the fifth field is the weekday, whose numbers are one higher.
+        fifth = _NUMBERED.sub(lambda found: str(int(found[0]) - 1), month)
+        five = " ".join([*words[:4], fifth])
         yield (
             "the first of six fields is the second; EventBridge and Nomad begin with the minute "
             f'and end with the year: if this is theirs, write "{five}"'
@@ -327,8 +307,3 @@ def _of_both_days(day: str, weekday: str, other: str) -> Iterator[str]:
             f"either day field may match here, as in crontab; if this is for {other}, where both "
             'must, restrict one of them, such as "MON#1" for a Monday from 1 to 7'
         )
-
-
-def _five(words: list[str]) -> list[str]:
-    """Convert the first five fields from EventBridge, whose weekday numbers are one higher."""
-    return [*words[:4], _NUMBERED.sub(lambda found: str(int(found[0]) - 1), words[4])]

@@ -69,15 +69,15 @@ def compile_expression(
     if text == descriptors.NEVER:
         return Merged(())
     if own := _HEAD.fullmatch(text):
-        value = own["value"] or ""
-        position = len(text) - len(value)
-        if own["head"] == "@at":
-            return descriptors.at(
-                value, position=position, whole_seconds=whole_seconds, time_zone=time_zone
-            )
-        return descriptors.every(
-            value, position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
-        )
+        head, value = own["head"], own["value"] or ""
+        try:
+            if head == "@at":
+                return descriptors.at(value, whole_seconds=whole_seconds, time_zone=time_zone)
+            return descriptors.every(value, anchor_us=anchor_us, whole_seconds=whole_seconds)
+        except ValueError as error:
+            raise errors.InvalidExpression(
+                f"{head}: {error}", field=head, position=len(text) - len(value)
+            ) from error
     hashed = identity if _HASHED.search(text) else ""
     compiled = _cached(text, zone, Gap(gap), Overlap(overlap), hashed)
     if from_us is not None:
@@ -123,22 +123,17 @@ def _check_characters(text: str) -> None:
 
 
 def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
+    when, after_us, last_us = "in the next 8 years", from_us, from_us + NEVER_AFTER_US
     if compiled.lists_years:
-        if compiled.next_after(expression.FIRST_US - 1) is None:
-            raise _never(text, "in any of its years")
-        return
-    first_us = compiled.next_after(from_us)
-    if first_us is None or first_us > from_us + NEVER_AFTER_US:
-        raise _never(text, "in the next 8 years")
-
-
-def _never(text: str, when: str) -> errors.InvalidExpression:
-    return errors.InvalidExpression(
-        f"{errors.quoted(text)} has no time {when}",
-        never_fires=True,
-        hint="check day-of-month against month; for the last day of a month write L, and @never "
-        "for a Schedule that runs only when it is triggered",
-    )
+        when, after_us, last_us = "in any of its years", expression.FIRST_US - 1, expression.LAST_US
+    first_us = compiled.next_after(after_us)
+    if first_us is None or first_us > last_us:
+        raise errors.InvalidExpression(
+            f"{errors.quoted(text)} has no time {when}",
+            never_fires=True,
+            hint="check day-of-month against month; for the last day of a month write L, and "
+            "@never for a Schedule that runs only when it is triggered",
+        )
 
 
 # -- several as one, and a part of one -------------------------------------------------------------

@@ -24,11 +24,13 @@ NEVER = "@never"
 
 SHORTEST_US = 100_000
 SHORTEST_WITH_JOB_US = expression.SECOND_US
+#: The period of ``@at``: there is no slot but the first.
+_ONCE_US = expression.LAST_US + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """Evenly spaced slots from the anchor on; both numbers in microseconds."""
+    """Evenly spaced slots from the anchor on, or only the anchor; numbers in microseconds."""
 
     anchor_us: int
     period_us: int
@@ -50,40 +52,28 @@ class Every:
         return max(0, (last_us - self.anchor_us) // self.period_us + 1)
 
     def describe(self) -> str:
+        if self.period_us == _ONCE_US:
+            return f"once, at {expression.utc_text(self.anchor_us)}"
         return f"every {durations.format_duration(self.period_us)}"
 
 
-def every(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> Every:
-    """Compile the period in ``value``, which begins at ``position`` of the whole text.
-
-    Raises:
-        InvalidExpression: also if only the anchor is in range.
-    """
-    try:
-        period_us = durations.parse_duration_us(value)
-    except durations.InvalidDuration as error:
-        raise _wrong_period(str(error), position) from error
+def every(value: str, *, anchor_us: int, whole_seconds: bool) -> Every:
+    """Compile a period; raises ValueError, also if only the anchor is in range."""
+    period_us = durations.parse_duration_us(value)
+    shown = durations.format_duration(period_us)
     if whole_seconds and (period_us < SHORTEST_WITH_JOB_US or period_us % expression.SECOND_US):
-        raise _wrong_period(
-            f"{durations.format_duration(period_us)} is not a whole number of seconds, as a "
-            'jobTemplate needs; write at least "1s"',
-            position,
+        raise ValueError(
+            f'{shown} is not a whole number of seconds, as a jobTemplate needs; write at least "1s"'
         )
     if period_us < SHORTEST_US:
-        raise _wrong_period(
-            f"{durations.format_duration(period_us)} is too short; the shortest is 100ms", position
-        )
+        raise ValueError(f"{shown} is too short; the shortest is 100ms")
     if period_us % 1_000:
-        raise _wrong_period("the period must be a whole number of milliseconds", position)
+        raise ValueError("the period must be a whole number of milliseconds")
     if whole_seconds:
         anchor_us -= anchor_us % expression.SECOND_US
     if anchor_us + period_us > expression.LAST_US:
-        raise _wrong_period(f"{errors.quoted(value)} reaches beyond the year 2112", position)
+        raise ValueError(f"{errors.quoted(value)} reaches beyond the year 2112")
     return Every(anchor_us=anchor_us, period_us=period_us)
-
-
-def _wrong_period(what: str, position: int) -> errors.InvalidExpression:
-    return errors.InvalidExpression(f"@every: {what}", field="@every", position=position)
 
 
 # -- one instant --------------------------------------------------------------------------------
@@ -102,63 +92,37 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EXAMPLE = 'write it as "@at 2026-12-24T18:00:00Z" or in unix seconds'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
-    """A single slot."""
-
-    slot_us: int
-
-    def next_after(self, instant_us: int) -> int | None:
-        return self.slot_us if instant_us < self.slot_us else None
-
-    def previous_before(self, instant_us: int) -> int | None:
-        return self.slot_us if instant_us > self.slot_us else None
-
-    def count_between(self, after_us: int, through_us: int) -> int:
-        return int(after_us < self.slot_us <= through_us)
-
-    def describe(self) -> str:
-        return f"once, at {expression.utc_text(self.slot_us)}"
-
-
-def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
-    """Compile the instant in ``value``, which begins at ``position`` of the whole text.
+def at(value: str, *, whole_seconds: bool, time_zone: str) -> Every:
+    """Compile an instant; raises ValueError, also outside 1970 to 2112.
 
     If the value has no zone, the error proposes one with the offset of ``time_zone``.
-
-    Raises:
-        InvalidExpression: also outside 1970 to 2112.
     """
     if not value:
-        raise _wrong_instant(f"an instant is missing; {_EXAMPLE}", position)
+        raise ValueError(f"an instant is missing; {_EXAMPLE}")
     if value.isdecimal() and value.isascii():
         slot_us = int(value) * expression.SECOND_US
     else:
-        slot_us = _rfc3339_us(value, position, time_zone)
+        slot_us = _rfc3339_us(value, time_zone)
     if not expression.FIRST_US <= slot_us <= expression.LAST_US:
         outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
         if re.fullmatch(r"1\d{12}", value, re.ASCII):
             outside += f'; unix time counts seconds: did you mean "@at {value[:-3]}"?'
-        raise _wrong_instant(outside, position)
+        raise ValueError(outside)
     if whole_seconds and slot_us % expression.SECOND_US:
-        raise _wrong_instant("a jobTemplate needs a whole second; leave the fraction out", position)
-    return At(slot_us=slot_us)
+        raise ValueError("a jobTemplate needs a whole second; leave the fraction out")
+    return Every(anchor_us=slot_us, period_us=_ONCE_US)
 
 
-def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
+def _rfc3339_us(value: str, time_zone: str) -> int:
     if re.match(r"[+-]?\d{5,}-", value, re.ASCII):
-        raise _wrong_instant(f"{errors.quoted(value)} is outside the years 1970 to 2112", position)
+        raise ValueError(f"{errors.quoted(value)} is outside the years 1970 to 2112")
     if _RFC3339.fullmatch(value) is None:
         hint = _suggestion(value, time_zone) or _EXAMPLE
-        raise _wrong_instant(
-            f"{errors.quoted(value)} is no instant with its zone; {hint}", position
-        )
+        raise ValueError(f"{errors.quoted(value)} is no instant with its zone; {hint}")
     try:
         instant = dt.datetime.fromisoformat(value.upper())
     except ValueError as error:
-        raise _wrong_instant(
-            f"{errors.quoted(value)} does not exist ({error})", position
-        ) from error
+        raise ValueError(f"{errors.quoted(value)} does not exist ({error})") from error
     return (instant - _EPOCH) // dt.timedelta(microseconds=1)
 
 
@@ -191,7 +155,3 @@ def _offset(local: str, time_zone: str) -> str:
         return "Z"
     hours, rest = divmod(abs(offset), 3_600)
     return f"{'-' if offset < 0 else '+'}{hours:02}:{rest // 60:02}"
-
-
-def _wrong_instant(what: str, position: int) -> errors.InvalidExpression:
-    return errors.InvalidExpression(f"@at: {what}", field="@at", position=position)

@@ -54,54 +54,51 @@ def parse_duration_us(text: str) -> int:
     try:
         return _parsed_us(text)
     except InvalidDuration as error:
+        message = f"{errors.quoted(text)} {error}"
         likely = " or ".join(f'"{each}"' for each in meant(text))
-        if error.huge or not likely:
-            raise
-        raise InvalidDuration(f"{error}; did you mean {likely}?") from error
+        if likely and not error.huge:
+            message += f"; did you mean {likely}?"
+        raise InvalidDuration(message) from error
 
 
 def _parsed_us(text: str) -> int:
+    """Return the duration; raises InvalidDuration with what is wrong with the text."""
     if text == "0":
         return 0
     if text[0] in "+-":
-        raise InvalidDuration(f'{errors.quoted(text)} has a sign; write it without, such as "90s"')
+        raise InvalidDuration('has a sign; write it without, such as "90s"')
     total, at = 0, 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
             raise InvalidDuration(
-                f"{errors.quoted(text)} is not a duration at column {at + 1}; "
+                f"is not a duration at column {at + 1}; "
                 'write numbers with units, such as "90s" or "1h30m"'
             )
-        total += _part_us(text, part)
+        total += _part_us(part)
         at = part.end()
     return total
 
 
-def _part_us(text: str, part: re.Match[str]) -> int:
+def _part_us(part: re.Match[str]) -> int:
     unit, known = part["unit"], "units are ms, s, m, h and d"
     unit_us = UNITS_US.get(unit)
     if not unit:
-        what = f'has a number without a unit; {known}, such as "90s"'
-        raise InvalidDuration(f"{errors.quoted(text)} {what}")
+        raise InvalidDuration(f'has a number without a unit; {known}, such as "90s"')
     if unit in {"ns", "us", "µs"}:
-        what = f'uses "{unit}", which is too fine; {known}'
-        raise InvalidDuration(f"{errors.quoted(text)} {what}")
+        raise InvalidDuration(f'uses "{unit}", which is too fine; {known}')
     if unit_us is None:
-        what = f"uses the unknown unit {errors.quoted(unit)}; {known}"
-        raise InvalidDuration(f"{errors.quoted(text)} {what}")
+        raise InvalidDuration(f"uses the unknown unit {errors.quoted(unit)}; {known}")
     whole, fraction = part["whole"], part["part"] or ""
     if len(whole) > _DIGITS or len(fraction) > _DIGITS or len(part["power"] or "") > 1:
-        raise InvalidDuration(f"{errors.quoted(text)} is longer than any calendar", huge=True)
+        raise InvalidDuration("is longer than any calendar", huge=True)
     if part["power"]:
         huge = int(whole) * 10 ** int(part["power"]) * unit_us > 1 << 52
-        raise InvalidDuration(
-            f"{errors.quoted(text)} has an exponent; write the number out", huge=huge
-        )
+        raise InvalidDuration("has an exponent; write the number out", huge=huge)
     scaled = int(whole + fraction) * unit_us
     value, rest = divmod(scaled, int("1" + "0" * len(fraction)))
     if rest:
-        raise InvalidDuration(f"{errors.quoted(text)} is finer than a microsecond")
+        raise InvalidDuration("is finer than a microsecond")
     return value
 
 

@@ -142,8 +142,6 @@ def kind_of(year: int) -> int:
 @functools.lru_cache(maxsize=8192)
 def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
     """Return the matching days of a year of this kind, January 1 being 0; ignores ``years``."""
-    if rule.is_every_day:
-        return _every_day(kind)
     matching: list[int] = []
     weekday, leap = kind % 7, kind >= 7
     before = 0
@@ -158,11 +156,6 @@ def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
             matching += [before + day - 1 for day in range(1, length + 1) if bits >> day & 1]
         before += length
     return array("h", matching)  # 750 bytes at most; a tuple of numbers would take 14 KB
-
-
-@functools.cache
-def _every_day(kind: int) -> Sequence[int]:
-    return array("h", range(365 + (kind >= 7)))
 
 
 @functools.cache

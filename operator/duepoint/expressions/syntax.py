@@ -88,7 +88,7 @@ def parse(text: str, *, identity: str) -> CronFields:
             hint=advice.for_field_count([word for word, _ in words], MACROS),
         )
     read = {
-        kind: parse_field(kind, word, position=position, identity=identity)
+        kind: _field(kind, word, position, identity if "H" in word.upper() else "")
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
     minutes, hours = read[fields.MINUTE], read[fields.HOUR]
@@ -124,28 +124,12 @@ _LAST_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
 _NTH_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
 
 
-def parse_field(
-    kind: fields.FieldKind, text: str, *, position: int, identity: str
-) -> fields.Values:
+@functools.lru_cache(maxsize=4096)  # most fields of most expressions are common, such as ``*``
+def _field(kind: fields.FieldKind, text: str, position: int, identity: str) -> fields.Values:
     """Parse one field, which begins at ``position`` of the whole expression.
 
     H items hash ``identity``; raises InvalidExpression.
     """
-    if "H" not in text.upper():
-        try:
-            return _plain(kind, text)
-        except errors.InvalidExpression:
-            pass  # parse it again, now with the position for the error
-    return _joined(kind, text, position, identity)
-
-
-@functools.lru_cache(maxsize=4096)
-def _plain(kind: fields.FieldKind, text: str) -> fields.Values:
-    """Parse a field from a cache: most fields of most expressions are common, such as ``*``."""
-    return _joined(kind, text, 0, "")
-
-
-def _joined(kind: fields.FieldKind, text: str, position: int, identity: str) -> fields.Values:
     items = []
     for item in text.split(","):
         if item:

@@ -31,6 +31,8 @@ from duepoint.expressions import advice, expression
 
 #: Local days of LAST_US reach into this year at most.
 _LAST_YEAR = 2112
+_FIRST, _LAST = expression.FIRST_US // 1_000_000, expression.LAST_US // 1_000_000
+_NO_BEGINNING = -(1 << 62)
 
 #: Earlier changes are history, which every version has itself.
 _SHARED_FROM = 1_735_689_600  # 2025-01-01
@@ -97,9 +99,17 @@ def load(zone: str) -> Zone:
             hint=advice.for_zone(zone, known_names()),
         )
     data = importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
-    return _trimmed(zone, *parse_tzif(data, through_year=_LAST_YEAR))
+    before, changes, footer = parse_tzif(data)
+    # Keep only the periods that can have slots; the oldest has no beginning.
+    for when, offset in changes:
+        if when <= _FIRST:
+            before = offset
+    later = [change for change in changes if _FIRST < change[0] <= _LAST]
+    starts, offsets = zip((_NO_BEGINNING, before), *later, strict=True)
+    return Zone(zone, starts, offsets, footer)
 
 
+@functools.lru_cache(maxsize=1024)
 def data_of(zone: str) -> str:
     """Return this version's data of the zone from 2025 on; empty if it is UTC from then on.
 
@@ -109,28 +119,15 @@ def data_of(zone: str) -> str:
 
     Raises as ``load``.
     """
-    return _data(load(zone))
-
-
-def located(name: str, data: str) -> Zone:
-    """Return the zone of a name, with data of ``data_of``; without data it raises as ``load``.
-
-    The data apply from 2025 on; earlier changes are our own. Data in the format of a later version
-    are ignored.
-    """
-    return _located(name, data) if data else load(name)
-
-
-@functools.lru_cache(maxsize=1024)
-def _data(zone: Zone) -> str:
-    offset = zone.offset_at(_SHARED_FROM)
-    changes = _changes_after(zone, _SHARED_FROM)
+    known = load(zone)
+    offset = known.offset_at(_SHARED_FROM)
+    changes = _changes_after(known, _SHARED_FROM)
     if not changes:
         return f"{offset};;" if offset else ""
     # List as few changes as possible: the rule mostly produces all of them.
     for count in range(min(len(changes), _MOST_LISTED) + 1):
-        if _ruled(offset, changes[:count], zone.footer) == changes:
-            return f"{offset};{_listed(changes[:count])};{zone.footer}"
+        if _ruled(offset, changes[:count], known.footer) == changes:
+            return f"{offset};{_listed(changes[:count])};{known.footer}"
     return f"{offset};{_listed(changes[:_MOST_LISTED])};{_OWN}"
 
 
@@ -139,10 +136,17 @@ def _listed(changes: Changes) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _located(name: str, data: str) -> Zone:
-    own = load(name) if is_known(name) else Zone(name, (-(1 << 62),), (0,))
-    if data == _data(own):
-        return own
+def located(name: str, data: str) -> Zone:
+    """Return the zone of a name, with data of ``data_of``; without data it raises as ``load``.
+
+    The data apply from 2025 on; earlier changes are our own. Data in the format of a later version
+    are ignored.
+    """
+    own = Zone(name, (_NO_BEGINNING,), (0,))
+    if not data or is_known(name):
+        own = load(name)
+        if data in ("", data_of(name)):
+            return own
     try:
         offset_text, listed_text, footer = data.split(";")
         offset = int(offset_text)
@@ -168,28 +172,12 @@ def _located(name: str, data: str) -> Zone:
 def _ruled(offset: int, listed: Changes, footer: str) -> Changes:
     """Return the changes from 2025 on: those listed, then those of the rule."""
     latest = listed[-1][0] if listed else _SHARED_FROM
-    last_us = expression.LAST_US // 1_000_000
-    ruled = changes_by_rule(footer, latest, _LAST_YEAR)
-    return [one for one in only_real(offset, [*listed, *ruled]) if one[0] <= last_us]
+    ruled = changes_by_rule(footer, latest)
+    return [one for one in only_real(offset, [*listed, *ruled]) if one[0] <= _LAST]
 
 
 def _changes_after(zone: Zone, second: int) -> Changes:
     return [(when, after) for when, _, after in zone.changes_after(second)]
-
-
-def _trimmed(zone: str, before: int, changes: Changes, footer: str) -> Zone:
-    """Return a zone with only the periods that can have slots; the oldest has no beginning."""
-    first, last = expression.FIRST_US // 1_000_000, expression.LAST_US // 1_000_000
-    for when, offset in changes:
-        if when <= first:
-            before = offset
-    later = [change for change in changes if first < change[0] <= last]
-    return Zone(
-        zone,
-        (-(1 << 62), *(when for when, _ in later)),
-        (before, *(offset for _, offset in later)),
-        footer,
-    )
 
 
 # -- the bytes of a zone (RFC 8536) --------------------------------------------------------------
@@ -208,8 +196,8 @@ _FOOTER = re.compile(
 Changes = list[tuple[int, int]]
 
 
-def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes, str]:
-    """Return the offset before the first change, the changes through the year, and the footer.
+def parse_tzif(data: bytes) -> tuple[int, Changes, str]:
+    """Return the offset before the first change, the changes to the last year, and the footer.
 
     The footer is the POSIX TZ rule for the time after the listed changes; empty for none.
 
@@ -220,7 +208,7 @@ def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes, str]:
     end, (first_offset, changes) = _block(data, start, width=8)
     footer = data[end:].strip(b"\n").decode("ascii")
     latest = changes[-1][0] if changes else None
-    changes += changes_by_rule(footer, latest, through_year)
+    changes += changes_by_rule(footer, latest)
     return first_offset, only_real(first_offset, changes), footer
 
 
@@ -246,7 +234,7 @@ def only_real(first_offset: int, changes: Changes) -> Changes:
     return [after for before, after in steps if before[1] != after[1]]
 
 
-def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Changes:
+def changes_by_rule(footer: str, latest: int | None) -> Changes:
     """Return the changes of a footer's rule after the last listed one; raises ValueError."""
     if not footer:
         return []
@@ -260,7 +248,7 @@ def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Chang
     first_year = 1970 if latest is None else dt.datetime.fromtimestamp(latest, dt.UTC).year
     changes = [
         change
-        for year in range(first_year, through_year + 1)
+        for year in range(first_year, _LAST_YEAR + 1)
         for change in (
             (_local(rule["begin"], year) - standard, summer),
             (_local(rule["end"], year) - summer, standard),
