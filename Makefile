@@ -168,14 +168,15 @@ simulate: $(STAMP) ## random histories of an installation in virtual time, on a 
 	  $(if $(PART),--part $(PART))
 
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, or real: an hour on a node, SMALL=1, SEED=, FAULTS=a,b, ROUNDS=, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, or real: an hour on a node, SMALL=1, SOAK=1: an hour of takeovers, SEED=, FAULTS=a,b, ROUNDS=, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else ifeq ($(KIND),real)
 	@$(PY) -m tools.realnode run -- $(PY) -m tests.chaos.realnode
 else
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos --kind $(or $(KIND),single) \
-	  --size $(if $(SMALL),small,usual) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+	  --size $(if $(SMALL),small,$(if $(SOAK),soak --faults kill-leader,usual)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
 	  $(if $(ROUNDS),--rounds $(ROUNDS))
 endif
 

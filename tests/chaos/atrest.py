@@ -19,7 +19,7 @@ _SILENCING = frozenset({FaultKind.KILL_WORKER, FaultKind.REDIS_RESTART})
 def counting(
     history: History, lines: Mapping[str, Timeline], disturbances: Disturbances
 ) -> Iterator[tuple[str, str]]:
-    """Check V9: every slot of a Schedule that was written once is counted in its status.
+    """Check V9: statuses count every run, and every slot of a Schedule that was written once.
 
     If a server forgot outcomes, no status has them, so those runs are not counted exactly. Neither
     are runs that nobody reported: see ``_unreported``.
@@ -31,9 +31,9 @@ def counting(
     for effect in history.effects:
         began.setdefault(effect.uid, set()).add(effect.slot_us)
     for uid, line in lines.items():
-        wish = line.wishes[0]
-        status = statuses.get(wish.name)
-        if not line.is_untouched or status is None or "settledThrough" not in status:
+        wish = line.wishes[-1]
+        status = None if wish.spec is None or "/" in uid else statuses.get(wish.name)
+        if status is None or "settledThrough" not in status:
             continue
         through = instant_us(status["settledThrough"])
         passed = [slot for slot in line.allowed if slot <= through]
@@ -43,6 +43,8 @@ def counting(
         seen = len([slot for slot in began.get(uid, ()) if slot <= through])
         if not seen - _unreported(history, uid) <= started <= seen:
             yield wish.name, f"{seen} slots began, and runs.started is {started}"
+        if not line.is_untouched:
+            continue
         ended = started + runs.get("missed", 0) + runs.get("skipped", 0)
         still_open = len(status.get("openSlots", ()))
         if not len(passed) - still_open <= ended <= len(passed):

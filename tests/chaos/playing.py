@@ -21,7 +21,7 @@ from typing import Any
 from duepoint.kube import transport
 from tests.chaos import plan, servers
 from tests.chaos.history import EndState, Run, StatusAtEnd, instant_us
-from tests.chaos.installation import Installation, Member
+from tests.chaos.installation import Installation, Member, leader_of
 from tests.chaos.load import STREAMS, Amounts, Load
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.plan import FaultKind, PlannedFault, Rhythm
@@ -41,6 +41,8 @@ LATENESS_SECONDS = 3.0
 _WARM_SECONDS = 4.0
 _TAIL_SECONDS = 4.0
 _REST_SECONDS = 60.0
+#: A Lease lasts 15 s, and the next leader compares everything.
+_TAKEOVER_SECONDS = 35.0
 #: How long after a stall it still explains trouble.
 _STALLED_US = 20_000_000
 _STRANGER = "stranger"
@@ -269,6 +271,7 @@ class _Play:
                     status=found.get("status"),
                 )
             )
+        problems += await self._changed_by_takeover()
         await asyncio.to_thread(self._look_after, stranger)
         problems += self._installed.troubled_logs()
         self._recorder.add(
@@ -288,6 +291,20 @@ class _Play:
             await asyncio.sleep(0.5)
             left = [name for name in left if not _is_at_rest(await self._found(name), last_us)]
         return [f"{name} has not come to rest" for name in left]
+
+    async def _changed_by_takeover(self) -> list[str]:
+        """Let another leader work out every status anew, and name those that it changes."""
+        history = self._recorder.history
+        leader = leader_of(self._installed, history.leases[-1].holder)
+        leader.is_expected_to_end = True
+        await leader.process.kill()
+        await asyncio.sleep(_TAKEOVER_SECONDS)
+        found = {one.name: (await self._found(one.name)).get("status") for one in history.statuses}
+        return [
+            f"a takeover changes {one.name}: {one.status} to {found[one.name]}"
+            for one in history.statuses
+            if found[one.name] != one.status
+        ]
 
     async def _found(self, name: str) -> dict[str, Any]:
         return await self._stack.schedule(name)

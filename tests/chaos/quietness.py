@@ -22,14 +22,19 @@ LEAST_DISTURBED = 50
 MOST_STALLED = 0.1
 
 
-def complaints(history: History, kinds: Collection[str], *, rounds: int) -> Iterator[str]:
+def complaints(
+    history: History, kinds: Collection[str], *, rounds: int, least_faults: int | None = None
+) -> Iterator[str]:
     """Yield the reasons why the run proves nothing, if any.
 
     Args:
         kinds: the kinds of faults in the plan.
         rounds: the rounds of faults. One has each kind at most once, and may miss by chance.
+        least_faults: how many must have been witnessed; None = one in SECONDS_PER_FAULT.
     """
     seconds = history.run.seconds
+    if least_faults is None:
+        least_faults = round(seconds / SECONDS_PER_FAULT)
     if len(history.effects) < LEAST_EFFECTS * seconds:
         yield f"{len(history.effects)} effects in {seconds:.0f} s are too few"
     for target, count in _of_targets(history).items():
@@ -37,7 +42,7 @@ def complaints(history: History, kinds: Collection[str], *, rounds: int) -> Iter
             yield f"{count} effects of {target} are too few"
     bitten = Counter(one.kind for one in history.faults if one.witness)
     without = Counter(one.kind for one in history.faults if not one.witness)
-    if sum(bitten.values()) < seconds / SECONDS_PER_FAULT:
+    if sum(bitten.values()) < least_faults:
         yield f"{sum(bitten.values())} faults in {seconds:.0f} s are too few"
     for kind in sorted(kinds) if rounds > 1 else ():
         if not bitten[kind]:

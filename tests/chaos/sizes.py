@@ -27,10 +27,15 @@ RHYTHMS = {
         costly_every_seconds=1.5,
     ),
     "usual": Rhythm(rounds=5, faults_seconds=45, **_CALM),
+    # An hour, with one fault every three minutes.
+    "soak": Rhythm(
+        rounds=20, faults_seconds=1, calm_seconds=179, every_seconds=2, costly_every_seconds=2
+    ),
 }
 AMOUNTS = {
     "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5),
     "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
+    "soak": Amounts(webhooks=20, streams=10, jobs=2, edited=6, members=10),
 }
 
 
