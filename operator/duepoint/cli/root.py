@@ -8,11 +8,13 @@ only when that subcommand runs.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,83 +22,34 @@ import click
 from duepoint import __version__, errors
 from duepoint.cli import options, output
 
-#: For each subcommand its module below ``duepoint.cli`` with its name there, and the first sentence
-#: of its help, so that the list of all subcommands imports none of them.
+#: For each subcommand its module below ``duepoint.cli``, with its name there.
 _HOMES = {
-    "run": (
-        "local.presenting:run",
-        "Run manifests on this machine, without a cluster, until Ctrl-C.",
-    ),
-    "next": (
-        "expression:next_slots",
-        "Say in plain words when the expression EXPR runs, and print its next slots.",
-    ),
-    "explain": ("expression:next_slots", "Say in plain words when the expression EXPR runs."),
-    "validate": (
-        "check.validate:validate",
-        "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
-    ),
-    "simulate": (
-        "check.validate:simulate",
-        "List every slot of the Schedules in a file, and what becomes of it.",
-    ),
-    "forecast": (
-        "forecast:forecast",
-        "Show how many runs the coming hours bring, and who is in the worst minutes.",
-    ),
-    "import": (
-        "cronjob.conversion:importing",
-        "Print Schedules made of what another scheduler runs.",
-    ),
-    "trigger": ("scheduleruns:trigger", "Run the Schedule NAME once, now."),
-    "backfill": ("scheduleruns:backfill", "Run the slots of the Schedule NAME in a range again."),
-    "webhook": (
-        "webhook:webhook",
-        "Send a sample of a Schedule's webhook; check a request that was received.",
-    ),
-    "list": (
-        "schedules.commands:list_schedules",
-        "List Schedules: when they run next, how they ran last, and how they stand.",
-    ),
-    "describe": (
-        "schedules.commands:describe",
-        "Show the Schedule NAME: how it stands, its last slots and its next five times.",
-    ),
-    "why": (
-        "schedules.why:why",
-        "Say why the Schedule NAME does not run, since when, and what to do next.",
-    ),
-    "suspend": (
-        "schedules.commands:suspend",
-        "Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.",
-    ),
-    "resume": (
-        "schedules.commands:resume",
-        "Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.",
-    ),
-    "logs": (
-        "kubectl:logs",
-        "Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.",
-    ),
-    "dashboard": ("kubectl:dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
-    "doctor": (
-        "doctor:doctor",
-        "Check an installation, and say what to do where something is wrong.",
-    ),
-    "queue": (
-        "queue.queue:queue",
-        "Look into the queue in Redis, and cut it anew; all but partition change nothing.",
-    ),
-    "dlq": (
-        "queue.deadletters:dlq",
-        "Look at the dead letters: slots that were given up on; run them again, or remove them.",
-    ),
-    "set": ("sets:sets", "Look at and change the members of a ScheduleSet, through the HTTP API."),
-    "load": ("load:load", "Submit one-offs to SET and measure how late their events come."),
+    "run": "local.presenting:run",
+    "next": "expression:next_slots",
+    "explain": "expression:next_slots",
+    "validate": "check.validate:validate",
+    "simulate": "check.validate:simulate",
+    "forecast": "forecast:forecast",
+    "import": "cronjob.conversion:importing",
+    "trigger": "scheduleruns:trigger",
+    "backfill": "scheduleruns:backfill",
+    "webhook": "webhook:webhook",
+    "list": "schedules.commands:list_schedules",
+    "describe": "schedules.commands:describe",
+    "why": "schedules.why:why",
+    "suspend": "schedules.commands:suspend",
+    "resume": "schedules.commands:resume",
+    "logs": "kubectl:logs",
+    "dashboard": "kubectl:dashboard",
+    "doctor": "doctor:doctor",
+    "queue": "queue.queue:queue",
+    "dlq": "queue.deadletters:dlq",
+    "set": "sets:sets",
+    "load": "load:load",
     # What the Pods of an installation run is not listed: people do not call it.
-    "operator": ("processes:operator", ""),
-    "worker": ("processes:worker", ""),
-    "api": ("processes:api", ""),
+    "operator": "processes:operator",
+    "worker": "processes:worker",
+    "api": "processes:api",
 }
 
 
@@ -109,13 +62,13 @@ class Commands(options.CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _HOMES:
             return None
-        module, _, name = _HOMES[cmd_name][0].partition(":")
+        module, _, name = _HOMES[cmd_name].partition(":")
         found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
         assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
         return found
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as the group's
-        return [(name, sentence) for name, (_, sentence) in _HOMES.items() if sentence]
+        return [(name, words) for name, home in _HOMES.items() if (words := _first_sentence(home))]
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run the command and end the process; only here do exceptions become exit codes."""
@@ -179,6 +132,16 @@ def _while_it_is_read() -> Iterator[None]:
     except BrokenPipeError:  # of a connection it has become another error
         _write_no_more()
         raise click.exceptions.Exit(0) from None
+
+
+def _first_sentence(home: str) -> str:
+    """Return the first sentence of a command's help, from its source: to import all is slow."""
+    module, _, name = home.partition(":")
+    source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+    for node in ast.parse(source.read_bytes()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
 
 
 def _refused(message: str, program: str) -> int:
