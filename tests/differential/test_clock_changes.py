@@ -110,7 +110,7 @@ def check(zone, text, start, horizon, ours, theirs) -> int:
         return theirs ^ {slot_us // 10**6 for slot_us in slots_us}
 
     differ, case = differing(ours), (zone, text, start)
-    found = differences.differences(text, ours, zone, start * 10**6)
+    found = differences.differences(text, ours, start * 10**6)
     said = {second for each in found for second in each.left_out + each.added}
     assert {second for second in said if second <= horizon} <= differ, case
     assert not differ or min(differ) in said, case

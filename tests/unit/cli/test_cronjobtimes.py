@@ -138,7 +138,7 @@ def test_times_are_those_of_the_library(zone, text, begin, expected):
 
 def told(zone, text, begin):
     ours = expressions.compile_expression(text, time_zone=zone)
-    found = differences.differences(text, ours, zone, moment(begin) * 1_000_000)
+    found = differences.differences(text, ours, moment(begin) * 1_000_000)
     local = instants.LocalTime(zone)
     return [difference.text(local) for difference in found]
 
@@ -166,7 +166,7 @@ def test_times_that_no_choice_of_dst_has_are_told_and_no_choice_is_named(
     zone, text, begin, expected
 ):
     ours = expressions.compile_expression(text, time_zone=zone)
-    first, *_ = differences.differences(text, ours, zone, moment(begin) * 1_000_000)
+    first, *_ = differences.differences(text, ours, moment(begin) * 1_000_000)
     assert (first.text(instants.LocalTime(zone)), first.remedy) == (expected, "")
 
 
@@ -179,5 +179,5 @@ def test_times_that_no_choice_of_dst_has_are_told_and_no_choice_is_named(
 )
 def test_the_choice_of_dst_with_the_times_of_the_cronjob_is_named(text, remedies):
     ours = expressions.compile_expression(text, time_zone="Europe/Berlin")
-    found = differences.differences(text, ours, "Europe/Berlin", moment("2024-01-01T00:00") * 10**6)
+    found = differences.differences(text, ours, moment("2024-01-01T00:00") * 10**6)
     assert [each.remedy for each in found] == remedies

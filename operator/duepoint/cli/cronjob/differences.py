@@ -9,13 +9,11 @@ it: when robfig's search meets a midnight that does not exist, it can skip a mon
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import functools
 import re
-from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from duepoint import expressions
 from duepoint.cli import instants
@@ -109,7 +107,7 @@ def sentences(
         seconds = "counts @every from its last run, in whole seconds"
         return (f"{seconds}; a Schedule counts from startTime or its creation",)
     local, found = instants.LocalTime(time_zone), list[str]()
-    for difference in differences(text, ours, time_zone, from_us):
+    for difference in differences(text, ours, from_us):
         does = "does" if difference.left_out else "does not"
         way = "no choice of dst has the CronJob's times"
         if difference.remedy:
@@ -118,11 +116,13 @@ def sentences(
     return tuple(found)
 
 
-def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:
+def differences(text: str, ours: cron.Cron, from_us: int) -> list[Difference]:
     """Return the next difference at each kind of clock change; CronJob must accept the text."""
-    search = _Search(text.strip(), ours, time_zone, from_us // _SECOND_US)
+    search, begin = _Search(text.strip(), ours, from_us // _SECOND_US), from_us // _SECOND_US
     found: dict[bool, Difference] = {}
-    for start, before, after in search.changes():
+    for start, before, after in ours.zone.changes_after(begin):
+        if start > begin + search.years * 366 * _DAY:
+            break
         if (after > before) not in found and (one := search.around(start, before, after)):
             found[after > before] = one
     return sorted(found.values(), key=lambda difference: difference.day)
@@ -131,27 +131,13 @@ def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> lis
 class _Search:
     """A search for differences of one expression, from the CronJob's creation on."""
 
-    def __init__(self, text: str, ours: cron.Cron, time_zone: str, begin: int) -> None:
-        self._text = text
-        self._ours = ours
-        self._zone_name = time_zone
-        self._zone = timezones.load(time_zone)
-        fields = syntax.parse(text, identity="")
-        self._theirs = CronJobTimes(fields, self._zone)
-        self._begin = begin
-        self._is_same_every_year = fields.day_rule.is_every_day
-
-    def changes(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the clock changes to search."""
-        week_us = 7 * _DAY * _SECOND_US
-        from_us = self._begin * _SECOND_US
-        is_busy = self._ours.count_between(from_us, from_us + week_us) > 7 * _BUSY
-        years = _YEARS_OF_BUSY if is_busy and self._is_same_every_year else _YEARS
-        last = self._begin + years * 366 * _DAY
-        for start, before, after in self._zone.changes_after(self._begin):
-            if start > last:
-                return
-            yield start, before, after
+    def __init__(self, text: str, ours: cron.Cron, begin: int) -> None:
+        self._text, self._ours, self._begin = text, ours, begin
+        self._zone = ours.zone
+        parsed = syntax.parse(text, identity="")
+        self._theirs = CronJobTimes(parsed, self._zone)
+        is_busy = parsed.minutes.bit_count() * parsed.hours.bit_count() > _BUSY
+        self.years = _YEARS_OF_BUSY if is_busy and parsed.day_rule.is_every_day else _YEARS
 
     def around(self, start: int, before: int, after: int) -> Difference | None:
         """Compare from the midnight before a clock change to the first run a day after it."""
@@ -200,12 +186,11 @@ class _Search:
     def _remedy(self, their_times: set[int], begin: int, last: int) -> str:
         for gap, overlap in _CHOICES:
             other = expressions.compile_expression(
-                self._text, time_zone=self._zone_name, gap=gap, overlap=overlap
+                self._text, time_zone=self._zone.name, gap=gap, overlap=overlap
             )
             if _times(other, begin, last) == their_times:
-                chosen = {"gap": gap, "overlap": overlap}
-                default = {"gap": cron.Gap.RUN_ONCE, "overlap": cron.Overlap.FIRST}
-                named = [f"{key}: {chosen[key]}" for key in chosen if chosen[key] != default[key]]
+                named = [f"gap: {gap}"] * (gap is not cron.Gap.RUN_ONCE)
+                named += [f"overlap: {overlap}"] * (overlap is not cron.Overlap.FIRST)
                 return f"dst: {{{', '.join(named)}}}"
         return ""
 
@@ -219,19 +204,12 @@ def _item_refusal(kind: fields.FieldKind, item: str) -> str:
     parts = _ITEM.fullmatch(item)
     if parts is None or parts["low"].upper() == "H":
         return "it knows no L, W, # or H"
-    ends = [_value(kind, parts[name]) for name in ("low", "high") if parts[name]]
+    numbers = {name: kind.low + place for place, name in enumerate(kind.names)}
+    words = [parts[end].upper() for end in ("low", "high") if parts[end]]
+    ends = [int(word) if word[-1].isdecimal() else numbers.get(word, kind.low) for word in words]
     if 7 in ends and kind is fields.WEEKDAY:
         return "it writes Sunday as 0"
-    if len(ends) == 2 and ends[0] > ends[1]:
-        return "its ranges do not wrap"
-    return ""
-
-
-def _value(kind: fields.FieldKind, word: str) -> int:
-    if word[-1].isdecimal():
-        return int(word)
-    names = kind.names
-    return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
+    return "its ranges do not wrap" if ends != sorted(ends) else ""
 
 
 def _listed(seconds: tuple[int, ...], local: instants.LocalTime, cut: int) -> str:
@@ -247,125 +225,95 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
 _HOUR, _MINUTE = 3_600, 60
 #: robfig/cron gives up after this many years.
 _MOST_YEARS = 5
-#: In a zone without some midnight the search may loop for ever; it never needs this many moves.
-_MOST_MOVES = 10_000
-
-
-class _GoesRound(Exception):
-    """The library would search for ever."""
+#: In a zone without some midnight the search may loop for ever; it never needs this many steps.
+_MOST_STEPS = 10_000
+#: The units of a wall clock, each with its lowest value.
+_UNITS = {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
 
 
 class CronJobTimes:
     """The times of a CronJob with one expression in one zone.
 
-    A wall clock moves forward until every field matches, as in robfig/cron. The method of each unit
-    returns False if a larger unit has changed, so that its field has to be checked again.
+    As in robfig/cron, a wall clock moves forward until every field matches, from the month to the
+    second. A unit that comes back to its lowest value has changed larger ones, so the search begins
+    again with the month.
     """
 
     def __init__(self, fields: syntax.CronFields, zone: timezones.Zone) -> None:
         self._fields = fields
         self._zone = zone
-        self._is_moved, self._moves_left = False, 0
         self._at, self._clock = 0, _EPOCH
 
     def next_after(self, second: int) -> int | None:
         """Return the first run after a second; None if robfig/cron gives up or hangs."""
-        self._at = 0
-        self._add(second + 1)
-        self._is_moved, self._moves_left = False, _MOST_MOVES
-        last_year = self._clock.year + _MOST_YEARS
-        units = (self._months, self._days, self._hours, self._minutes, self._seconds)
-        with contextlib.suppress(_GoesRound):
-            while self._clock.year <= last_year:
-                if all(matches() for matches in units):
-                    return self._at
+        self._go_to(second + 1)
+        last_year, is_moved, units = self._clock.year + _MOST_YEARS, False, list(_UNITS)
+        for _ in range(_MOST_STEPS):
+            if not units:
+                return self._at
+            if len(units) == len(_UNITS) and self._clock.year > last_year:
+                break
+            unit, *smaller = units
+            if self._matches(unit):
+                units = smaller
+                continue
+            if not is_moved and unit == "minute":
+                self._go_to(self._at - self._at % _MINUTE)
+            elif not is_moved and smaller:
+                lowest: Any = {each: _UNITS[each] for each in smaller}
+                self._set(self._clock.replace(**lowest))
+            is_moved = True
+            self._move(unit)
+            if getattr(self._clock, unit) == _UNITS[unit]:
+                units = list(_UNITS)
         return None
 
-    def _months(self) -> bool:
-        while not self._fields.day_rule.months >> self._clock.month & 1:
-            if self._moves():
-                self._set(self._clock.replace(day=1, hour=0, minute=0, second=0))
-            # the same day and time a month later; a day past its end falls into the next month
-            year, month = divmod(self._clock.year * 12 + self._clock.month, 12)
-            first = self._clock.replace(year=year, month=month + 1, day=1)
-            self._set(first + dt.timedelta(days=self._clock.day - 1))
-            if self._clock.month == 1:
-                return False
-        return True
-
-    def _days(self) -> bool:
-        while not self._day_matches():
-            if self._moves():
-                self._set(self._clock.replace(hour=0, minute=0, second=0))
-            self._set(self._clock + dt.timedelta(days=1))
-            if self._clock.hour:  # there was no midnight
-                late = self._clock.hour > 12
-                self._add(_HOUR * (24 - self._clock.hour if late else -self._clock.hour))
-            if self._clock.day == 1:
-                return False
-        return True
-
-    def _hours(self) -> bool:
-        while not self._fields.hours >> self._clock.hour & 1:
-            if self._moves():
-                self._set(self._clock.replace(minute=0, second=0))
-            self._add(_HOUR)
-            if self._clock.hour == 0:
-                return False
-        return True
-
-    def _minutes(self) -> bool:
-        while not self._fields.minutes >> self._clock.minute & 1:
-            if self._moves():
-                self._add(-(self._at % _MINUTE))
-            # to the next minute that matches or the full hour; 1 if the clock changes before
-            later = self._fields.minutes >> self._clock.minute + 1
-            left = (later & -later).bit_length() or _HOUR // _MINUTE - self._clock.minute
-            if self._period(self._at + left * _MINUTE) != self._period(self._at):
-                left = 1
-            self._add(_MINUTE * left)
-            if self._clock.minute == 0:
-                return False
-        return True
-
-    def _seconds(self) -> bool:
-        if self._clock.second:
-            self._moves()
-            self._add(_MINUTE - self._clock.second)
-            return False
-        return True
-
-    def _moves(self) -> bool:
-        """Count a move; return whether it is the first, which sets the smaller units to zero."""
-        self._moves_left -= 1
-        if not self._moves_left:
-            raise _GoesRound
-        is_first, self._is_moved = not self._is_moved, True
-        return is_first
-
-    def _day_matches(self) -> bool:
+    def _matches(self, unit: str) -> bool:
         rule, clock = self._fields.day_rule, self._clock
-        by_day = bool(rule.day.mask >> clock.day & 1)
-        by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
-        if rule.day.starred or rule.weekday.starred:
-            return by_day and by_weekday
-        return by_day or by_weekday
+        if unit == "month":
+            return bool(rule.months >> clock.month & 1)
+        if unit == "day":
+            by_day = bool(rule.day.mask >> clock.day & 1)
+            by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
+            if rule.day.starred or rule.weekday.starred:
+                return by_day and by_weekday
+            return by_day or by_weekday
+        if unit == "hour":
+            return bool(self._fields.hours >> clock.hour & 1)
+        if unit == "minute":
+            return bool(self._fields.minutes >> clock.minute & 1)
+        return not clock.second
 
-    def _add(self, seconds: int) -> None:
-        self._at += seconds
-        offset = self._zone.offsets[self._period(self._at)]
-        self._clock = _EPOCH + dt.timedelta(seconds=self._at + offset)
+    def _move(self, unit: str) -> None:
+        """Move to the next value of a unit."""
+        clock = self._clock
+        if unit == "month":
+            # the same day and time a month later; a day past its end falls into the next month
+            year, month = divmod(clock.year * 12 + clock.month, 12)
+            first = clock.replace(year=year, month=month + 1, day=1)
+            self._set(first + dt.timedelta(days=clock.day - 1))
+        elif unit == "day":
+            self._set(clock + dt.timedelta(days=1))
+            if hour := self._clock.hour:  # there was no midnight
+                self._go_to(self._at + _HOUR * (24 - hour if hour > 12 else -hour))
+        elif unit == "hour":
+            self._go_to(self._at + _HOUR)
+        elif unit == "second":
+            self._go_to(self._at + _MINUTE - clock.second)
+        else:
+            # to the next minute that matches or the full hour; 1 if the clock changes before
+            later = self._fields.minutes >> clock.minute + 1
+            left = (later & -later).bit_length() or 60 - clock.minute
+            end = self._at + left * _MINUTE
+            is_steady = self._zone.offset_at(end) == self._zone.offset_at(self._at)
+            self._go_to(end if is_steady else self._at + _MINUTE)
+
+    def _go_to(self, second: int) -> None:
+        self._at = second
+        self._clock = _EPOCH + dt.timedelta(seconds=second + self._zone.offset_at(second))
 
     def _set(self, clock: dt.datetime) -> None:
         """Set the instant that Go chooses for a wall-clock time, even one that does not exist."""
         local = (clock - _EPOCH) // dt.timedelta(seconds=1)
-        period = self._period(local)
-        offset = self._zone.offsets[period]
-        begins, ends = self._zone.starts[period], (*self._zone.starts, 1 << 62)[period + 1]
-        if offset and not begins <= local - offset < ends:
-            offset = self._zone.offsets[self._period(local - offset)]
-        self._at = 0
-        self._add(local - offset)
-
-    def _period(self, second: int) -> int:
-        return bisect_right(self._zone.starts, second) - 1
+        offset = self._zone.offset_at(local)
+        self._go_to(local - (self._zone.offset_at(local - offset) if offset else 0))
