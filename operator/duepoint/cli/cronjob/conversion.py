@@ -107,9 +107,12 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     text = spec["schedule"]
     zone, rest = _without_zone(text)
     spec["schedule"], why = ported_times(rest)
-    if _never_fires(spec["schedule"]):
-        spec["schedule"], spec["suspend"] = descriptors.NEVER, True
-        why = "a date that never comes; the Schedule is suspended and runs when it is triggered"
+    try:
+        expressions.compile_expression(spec["schedule"], from_us=0)
+    except errors.InvalidExpression as error:
+        if error.never_fires:
+            spec["schedule"], spec["suspend"] = descriptors.NEVER, True
+            why = "a date that never comes; the Schedule is suspended and runs when it is triggered"
     if why:
         notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))
     if zone is None:
@@ -122,14 +125,6 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
         notes.append(
             note("spec.timeZone", f"was {errors.quoted(former)}, which the zone inside overruled")
         )
-
-
-def _never_fires(text: str) -> bool:
-    try:
-        expressions.compile_expression(text, from_us=0)
-    except errors.InvalidExpression as error:
-        return error.never_fires
-    return False
 
 
 def _without(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -186,7 +181,6 @@ _PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S*)\s+(?P<rest>.*)", re.DOTALL)
 _WIDE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\+?\d{1,18})", re.ASCII)
 _PART = re.compile(r"(?P<count>\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?P<unit>ns|us|µs|μs|ms|s|m|h)")
-_FIELDS = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 _UNIT_SECONDS = {
     "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "μs": Decimal("1e-6"),
     "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
@@ -209,10 +203,10 @@ def ported_times(text: str) -> tuple[str, str]:
         if seconds:
             new = f"@every {seconds}s"
             reasons.append(f"a CronJob counts whole seconds, at least one: {seconds}s")
-    elif len(words) == len(_FIELDS):
+    elif len(words) == len(differences.FIELDS):
         pairs = [
             [_item(kind, item) for item in word.split(",")]
-            for kind, word in zip(_FIELDS, words, strict=True)
+            for kind, word in zip(differences.FIELDS, words, strict=True)
         ]
         new = " ".join(",".join(item for item, _ in field) for field in pairs)
         reasons += [why for field in pairs for _, why in field if why]
@@ -261,11 +255,6 @@ def _every_seconds(period: str) -> int:
 
 #: The shortest time to keep a finished Job, because its name proves that its slot ran.
 _SHORTEST_TTL_SECONDS = 600
-_OF_BUSY_SLOTS = {
-    "Forbid": "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
-    "deadline allows; a Schedule skips it for good and counts it; the CronJob's way is "
-    "concurrencyPolicy: Queue",
-}
 _OF_ALL = (
     "after an outage the newest missed slot runs, found exactly (a CronJob can miss it where "
     "distances differ), and the others are counted; after an edit or a resume nothing runs that "
@@ -292,8 +281,13 @@ def differences_of(content: dict[str, Any], spec: ScheduleSpec, from_us: int) ->
             f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
             "a Schedule runs what is on time",
         )
-    if raw.get("concurrencyPolicy") in _OF_BUSY_SLOTS:
-        yield note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
+    if raw.get("concurrencyPolicy") == "Forbid":
+        yield note(
+            "spec.concurrencyPolicy",
+            "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
+            "deadline allows; a Schedule skips it for good and counts it; the CronJob's way is "
+            "concurrencyPolicy: Queue",
+        )
     if raw.get("suspend"):
         yield note(
             "spec.suspend",
@@ -355,37 +349,6 @@ _HEAD = (
 )
 
 
-def _show(found: Iterable[Manifest], **to: Any) -> None:  # noqa: ANN401 - of conversion.imported
-    """Print everything; exits with a code if something was wrong or there was no CronJob.
-
-    Each document is written at once, so that a thousand take no more memory than one.
-    """
-    made = wrong = passed_over = 0
-    for source in found:
-        schedule, notes = imported(source, **to)
-        if schedule is None:
-            wrong += bool(notes)
-            passed_over += not notes
-            for problem in notes:
-                output.complain(str(problem), source.where)
-            continue
-        made += 1
-        _comment(_HEAD if made == 1 else ())
-        sys.stdout.write("---\n")
-        _comment([source.where, *map(str, notes)])
-        sys.stdout.write(text_of(schedule))
-    if made and not sys.stdout.isatty():
-        output.complain(" ".join(_HEAD))
-    if passed_over:
-        output.complain(f"{passed_over} of another kind passed over")
-    if wrong:
-        if made:
-            output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
-        raise click.exceptions.Exit(output.BAD_INPUT)
-    if not made:
-        output.complain("there is no CronJob")
-
-
 def _comment(texts: Iterable[str]) -> None:
     sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
@@ -412,5 +375,29 @@ def cronjob(*, files: tuple[str, ...], namespace: str | None, time_zone: str | N
 
     Example: kubectl get cronjobs -A -o yaml | duepoint import cronjob - > schedules.yaml
     """
-    found = itertools.chain.from_iterable(map(manifests.read, files))
-    _show(found, namespace=namespace, time_zone=time_zone, now_us=instants.now_us())
+    made = wrong = passed_over = 0
+    now_us = instants.now_us()
+    # Each document is written at once, so that a thousand take no more memory than one.
+    for source in itertools.chain.from_iterable(map(manifests.read, files)):
+        schedule, notes = imported(source, namespace=namespace, time_zone=time_zone, now_us=now_us)
+        if schedule is None:
+            wrong += bool(notes)
+            passed_over += not notes
+            for problem in notes:
+                output.complain(str(problem), source.where)
+            continue
+        made += 1
+        _comment(_HEAD if made == 1 else ())
+        sys.stdout.write("---\n")
+        _comment([source.where, *map(str, notes)])
+        sys.stdout.write(text_of(schedule))
+    if made and not sys.stdout.isatty():
+        output.complain(" ".join(_HEAD))
+    if passed_over:
+        output.complain(f"{passed_over} of another kind passed over")
+    if wrong:
+        if made:
+            output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
+        raise click.exceptions.Exit(output.BAD_INPUT)
+    if not made:
+        output.complain("there is no CronJob")

@@ -22,7 +22,8 @@ from duepoint.expressions import cron, expression, fields, syntax, timezones
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
 )
-_FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
+#: The fields of a CronJob's expression.
+FIELDS = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 
 _SECOND_US = expression.SECOND_US
 _DAY = 86_400
@@ -79,9 +80,9 @@ def refusal(text: str) -> str:
         return f"there is no {head}"
     if head.startswith("@"):
         return ""
-    if len(words) != 5:
+    if len(words) != len(FIELDS):
         return f"{len(words)} fields instead of 5"
-    for kind, word in zip(_FIVE, words, strict=True):
+    for kind, word in zip(FIELDS, words, strict=True):
         for item in filter(None, word.split(",")):
             if why := _item_refusal(kind, item):
                 return f"{kind.name} {item}: {why}"
