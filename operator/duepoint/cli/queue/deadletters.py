@@ -53,6 +53,8 @@ _FIELDS = {
     "namespace": "namespace", "schedule": "name", "uid": "uid", "kind": "kind",
     "trigger": "trigger", "runUid": "run_uid", "reason": "reason", "message": "message",
 }  # fmt: skip
+#: The fields that a letter in the API has under the same names.
+_IN_VIEW = ("namespace", "schedule", "reason", "message", "attempts")
 
 
 # -- Redis or the API ----------------------------------------------------------------------------
@@ -62,15 +64,16 @@ _FIELDS = {
 Letter = tuple[output.Row, Any]
 
 
-def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
+def _row(letter_id: str, entry: Mapping[str, str]) -> output.Row:
+    """Return the row of a letter with these fields in Redis."""
     return {
         "id": letter_id,
         "givenUp": output.time(_given_up_us(letter_id)),
-        **dict.fromkeys(_FIELDS, ""),
-        "scheduledTime": None,
-        "attempts": None,
-        "httpStatus": None,
-        **known,
+        **{name: entry.get(field, "") for name, field in _FIELDS.items()},
+        "kind": entry.get("kind", "").lower(),
+        "scheduledTime": output.time(deadletters.whole(entry.get("slot_us"))),
+        "attempts": deadletters.whole(entry.get("attempts")),
+        "httpStatus": deadletters.whole(entry.get("http_status")),
     }
 
 
@@ -87,8 +90,8 @@ class QueueLetters:
 
     async def all(self) -> AsyncIterator[Letter]:
         """Yield every letter, newest first."""
-        async for entry in self._log.newest():
-            yield _of_queue(entry)
+        async for letter in self._log.newest():
+            yield _row(letter.id, letter.entry), letter
 
     async def replay(self, entries: Sequence[Any], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
@@ -101,19 +104,6 @@ class QueueLetters:
         return {}
 
 
-def _of_queue(letter: deadletters.DeadEntry) -> Letter:
-    entry = letter.entry
-    texts = {name: entry.get(field, "") for name, field in _FIELDS.items()}
-    row = _row(
-        letter.id,
-        **texts | {"kind": texts["kind"].lower()},
-        scheduledTime=output.time(deadletters.whole(entry.get("slot_us"))),
-        attempts=deadletters.whole(entry.get("attempts")),
-        httpStatus=deadletters.whole(entry.get("http_status")),
-    )
-    return row, letter
-
-
 class ApiLetters:
     """The dead letters of a namespace in the HTTP API."""
 
@@ -123,22 +113,12 @@ class ApiLetters:
 
     async def all(self) -> AsyncIterator[Letter]:
         """Yield every letter, newest first."""
-        cursor = ""
-        while True:
-            page = await self._api.schedule_letters(self._namespace, cursor)
+        page = None
+        while page is None or page.next:
+            page = await self._api.schedule_letters(self._namespace, page.next if page else "")
             for view in page.items:
-                row = _row(
-                    view.id,
-                    namespace=view.namespace,
-                    schedule=view.schedule,
-                    scheduledTime=view.slot_time,
-                    reason=view.reason,
-                    message=view.message,
-                    attempts=view.attempts,
-                )
-                yield row, view
-            if not (cursor := page.next):
-                return
+                known = {name: getattr(view, name) for name in _IN_VIEW}
+                yield {**_row(view.id, {}), **known, "scheduledTime": view.slot_time}, view
 
     async def replay(self, entries: Sequence[Any], *, dry: bool) -> dict[str, str]:
         """Run their slots again unless ``dry``; the answers by the letters' ids."""
@@ -334,7 +314,7 @@ async def _agreed(
         raise errors.InvalidSetting("ID", message)
     if letter_ids:
         there = {one[0]["id"]: one async for one in letters.all() if one[0]["id"] in letter_ids}
-        return [there.get(each) or (_row(each), None) for each in dict.fromkeys(letter_ids)]
+        return [there.get(each) or (_row(each, {}), None) for each in dict.fromkeys(letter_ids)]
     found = [letter async for letter in _chosen(letters, **filters)]
     many = "1 dead letter" if len(found) == 1 else f"{len(found):,} dead letters"
     if not found or yes or dry_run or options.confirmed(
