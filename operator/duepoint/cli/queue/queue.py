@@ -38,10 +38,8 @@ NAMES = tuple(field.name for field in _FIELDS)
 #: The flags for the connection to the queue.
 reaching = options.of_settings(_FIELDS)
 
-Look = Callable[..., Coroutine[Any, Any, int]]
 
-
-def looking(look: Look) -> Callable[..., None]:
+def looking(look: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
     """Turn a coroutine ``look(opened, **options)`` into a command."""
 
     @reaching
@@ -68,7 +66,16 @@ async def opened(where: dict[str, str | None]) -> AsyncIterator[DelayQueue]:
     queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
     try:
         with telemetry.silence():
-            await _read_layout(queue)
+            try:
+                await queue.layouts.read()
+            except errors.QueueUnavailable as silent:
+                if type(silent) is not errors.QueueUnavailable:
+                    raise  # the server answered, and says what is wrong
+                message = (
+                    f"{silent}; is it the right one, and is it reachable from here? In a cluster"
+                    f" it is from a worker: {_in_a_worker()}"
+                )
+                raise errors.InvalidSetting("--redis-url", message) from silent
             yield queue
     finally:
         await queue.close()
@@ -95,20 +102,6 @@ def _in_a_worker() -> str:
     """Return the command to run in a Pod that has the settings, by the chart's default names."""
     command = click.get_current_context().command_path.removeprefix("kubectl ")
     return f"kubectl exec -n duepoint-system deploy/duepoint-worker -- {command} ..."
-
-
-async def _read_layout(queue: DelayQueue) -> None:
-    """Read the layout, before anything else; the error of a silent server names its option."""
-    try:
-        await queue.layouts.read()
-    except errors.QueueUnavailable as silent:
-        if type(silent) is not errors.QueueUnavailable:
-            raise  # the server answered, and says what is wrong
-        message = (
-            f"{silent}; is it the right one, and is it reachable from here? In a cluster it is"
-            f" from a worker: {_in_a_worker()}"
-        )
-        raise errors.InvalidSetting("--redis-url", message) from silent
 
 
 #: The most points to show: in the worst case each is in a lane of its own.
@@ -245,13 +238,8 @@ async def peek(
     return output.show_rows(rows, form, _OF_POINT)
 
 
-def _due_in(row: output.Row) -> str:
-    seconds = row["inSeconds"]
-    return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
-
-
 _OF_POINT: output.Columns = {
-    "in": _due_in,
+    "in": lambda row: output.span(abs(row["inSeconds"])) + " late" * (row["inSeconds"] <= 0),
     "due": lambda row: output.short_time(row["due"]),
     "kind": "kind",
     "scheduledTime": "scheduledTime",
