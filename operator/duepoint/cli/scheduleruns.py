@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -29,7 +29,6 @@ from duepoint.schedules import manualruns
 from duepoint.schedules.manualruns import Backfill
 from duepoint.schedules.spec import ScheduleSpec
 
-FAILED = 1
 NOT_ENDED = 3
 
 #: How long to wait for the operator before a line says what may be missing.
@@ -38,8 +37,9 @@ _LOOK_SECONDS = 0.5
 #: How long after their end ScheduleRuns are deleted.
 _TTL_SECONDS = 3600
 
-#: Creates the ScheduleRun; None = there is nothing to run.
-Make = Callable[[ClusterSession], Awaitable[schedules.ScheduleRun | None]]
+#: Returns what to run of a Schedule, as a field of the ScheduleRun's spec, and its slots in words;
+#: None = nothing.
+Choose = Callable[[ScheduleSpec], tuple[dict[str, Any], str] | None]
 
 
 #: Whether the command waits for the end of its ScheduleRun.
@@ -49,9 +49,10 @@ _waits = functools.partial(
 
 
 def _carry_out(
-    place: options.Place, form: str, make: Make, *, wait: bool, patience_seconds: float | None
-) -> None:
-    """Create the ScheduleRun and, with ``wait``, follow it to its end or for so long.
+    place: options.Place, name: str, form: str, choose: Choose, *,
+    wait: bool, patience_seconds: float | None,
+) -> None:  # fmt: skip
+    """Create a ScheduleRun of a Schedule and, with ``wait``, follow it to its end or for so long.
 
     Raises:
         errors.InvalidSetting: the request is not possible, or the cluster refuses it.
@@ -62,7 +63,7 @@ def _carry_out(
     async def create_and_follow() -> None:
         nonlocal newest
         async with clusters.session(place) as server:
-            newest = await make(server)
+            newest = await _created(server, name, form, choose)
             if newest is None or not wait:
                 return
             began = time.monotonic()
@@ -95,39 +96,29 @@ def _carry_out(
         _show_end(newest, form, waited=wait)
 
 
-async def _schedule(server: ClusterSession, name: str) -> ScheduleSpec:
-    """Read the spec of a Schedule.
+async def _created(
+    server: ClusterSession, name: str, form: str, choose: Choose
+) -> schedules.ScheduleRun | None:
+    """Create a ScheduleRun, once, and print its name on standard output; None = nothing to run.
 
     Raises:
-        errors.InvalidSetting: there is none, or its spec is not valid.
-        kube_errors.ApiError: the API server does not answer, or does not allow it.
+        errors.InvalidSetting: there is no such Schedule, or its spec is not valid.
+        kube_errors.ApiError: it was refused, or the API server does not answer.
     """
     found = await clusters.schedule(server, name)
     try:
-        return schedules.spec_of(schedules.item_of(found))
+        known = schedules.spec_of(schedules.item_of(found))
     except errors.InvalidSpec as invalid:
         message = f"Schedule {server.namespace}/{name} cannot run: {invalid}"
         raise errors.InvalidSetting("NAME", message) from invalid
-
-
-async def _create(
-    server: ClusterSession, schedule_name: str, what: dict[str, Any], form: str, slots: str
-) -> schedules.ScheduleRun:
-    """Create a ScheduleRun, once, and print its name on standard output.
-
-    Args:
-        what: the ``trigger`` or ``backfill`` field of the spec.
-        slots: which slots it runs, in words.
-
-    Raises:
-        kube_errors.ApiError: it was refused, or the API server does not answer.
-    """
+    if (chosen := choose(known)) is None:
+        return None
+    what, slots = chosen
     spec = {**what, "ttlSecondsAfterFinished": _TTL_SECONDS}
-    run = schedules.new_run(server.namespace, schedule_name, spec)
-    made = await schedules.create_run(server.api, run)
+    run = await schedules.create_run(server.api, schedules.new_run(server.namespace, name, spec))
     if not output.is_data(form):  # JSON has the name in the result
-        output.say(f"schedulerun.duepoint.dev/{made.metadata.name} created: {slots}")
-    return made
+        output.say(f"schedulerun.duepoint.dev/{run.metadata.name} created: {slots}")
+    return run
 
 
 async def _read(server: ClusterSession, run: schedules.ScheduleRun) -> schedules.ScheduleRun:
@@ -177,12 +168,11 @@ def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
         output.write([row], form)
     elif waited:
         output.say(f"{state}: {message or 'not looked at yet'}")
-    if not waited or state == "Complete":
-        return
-    if state != "Failed":
+    if waited and state == "Failed":
+        raise click.exceptions.Exit(output.FAILED)
+    if waited and state != "Complete":
         output.complain(f"it had not ended when the time was over. {_how_to_end(run)}")
         raise click.exceptions.Exit(NOT_ENDED)
-    raise click.exceptions.Exit(FAILED)
 
 
 def _how_to_end(run: schedules.ScheduleRun) -> str:
@@ -240,17 +230,15 @@ def trigger(
     """
     what: dict[str, Any] = {} if payload is None else {"payload": payload}
 
-    async def make(server: ClusterSession) -> schedules.ScheduleRun:
-        known = await _schedule(server, name)
+    def choose(known: ScheduleSpec) -> tuple[dict[str, Any], str]:
         slot = "now"
         if at is not None:
             slot_us = instants.parse_last_us(at, zone=known.rule.timing.time_zone, name="--at")
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
-        shown = f"{known.identity} runs with the slot {slot}"
-        return await _create(server, name, {"trigger": what}, form, shown)
+        return {"trigger": what}, f"{known.identity} runs with the slot {slot}"
 
-    _carry_out(place, form, make, wait=wait, patience_seconds=patience_seconds)
+    _carry_out(place, name, form, choose, wait=wait, patience_seconds=patience_seconds)
 
 
 # -- backfill --------------------------------------------------------------------------------------
@@ -303,8 +291,7 @@ def backfill(
     Example: duepoint backfill report -n team-a --from 2026-11-01 --to 2026-11-02
     """
 
-    async def make(server: ClusterSession) -> schedules.ScheduleRun | None:
-        known = await _schedule(server, name)
+    def choose(known: ScheduleSpec) -> tuple[dict[str, Any], str] | None:
         zone = known.rule.timing.time_zone
         wish = Backfill(
             from_us=instants.parse_us(from_, zone=zone, name="--from"),
@@ -332,11 +319,9 @@ def backfill(
             "maxParallel": parallel,
             "limit": _LIMIT,
         }
-        return await _create(
-            server, name, {"backfill": what}, form, f"{count} slots of {known.identity}"
-        )
+        return {"backfill": what}, f"{count} slots of {known.identity}"
 
-    _carry_out(place, form, make, wait=wait, patience_seconds=patience_seconds)
+    _carry_out(place, name, form, choose, wait=wait, patience_seconds=patience_seconds)
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
