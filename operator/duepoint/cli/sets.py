@@ -17,7 +17,7 @@ import collections
 import contextlib
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -57,10 +57,10 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
     Example: duepoint set get reminders order-17 -n shop
     """
     if id_ is None:
-        _show_member(_row(await asked.info()), form)
+        _show_member(msgspec.to_builtins(await asked.info()), form)
         return 0
     try:
-        row = _row(await asked.get(id_))
+        row = msgspec.to_builtins(await asked.get(id_))
     except client.NothingThere as missing:
         if missing.code != problems.NO_MEMBER:
             raise
@@ -105,7 +105,7 @@ async def list_members(
             if has_more := total == count:
                 break
             total += 1
-            rows.append(_row(member))
+            rows.append(msgspec.to_builtins(member))
             if output.is_data(form):  # at once, so that any number takes little memory
                 output.write([rows.pop()], form)
     output.show_rows(rows, form, _OF_MEMBER, wide=_WIDE)
@@ -130,38 +130,26 @@ async def _due(
             return
 
 
-def _row(value: msgspec.Struct) -> output.Row:
-    """Return an answer of the API as a row, under the API's names."""
-    made: output.Row = msgspec.to_builtins(value)
-    return made
-
-
-def _when(row: output.Row) -> str:
-    """Return a cell with the schedule or instant of a member."""
-    several = row["schedule"]
-    return ", ".join(several) if isinstance(several, list) else output.text(several or row["at"])
-
-
-def _payload(row: output.Row) -> str:
-    return "" if row["payload"] is None else msgspec.json.encode(row["payload"]).decode()
-
-
 _OF_MEMBER: output.Columns = {
     "id": "id",
-    "when": _when,
+    "when": lambda row: output.text(row["schedule"] or row["at"]),
     "next due": lambda row: "claimed" if row["claimed"] else output.short_time(row["nextDueTime"]),
     "state": "state",
-    "payload": _payload,
+    "payload": lambda row: "" if row["payload"] is None else _json(row["payload"]),
 }
 _WIDE: output.Columns = {"time zone": "timeZone", "created": "createdTime", "etag": "etag"}
 
 
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def _show_member(row: output.Row, form: str) -> None:
     """Show a member, or the set, with one line for each field of the API that is not empty."""
-    filled = {name: value for name, value in row.items() if value not in (None, "", False)}
     cells = {
-        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for name, value in filled.items()
+        name: value if isinstance(value, str) else _json(value)
+        for name, value in row.items()
+        if value not in (None, "", False)
     }
     output.show_row(row, form, cells)
 
@@ -218,7 +206,12 @@ async def put(
     if at is not None:
         at_us = instants.parse_us(at, zone=time_zone or "Etc/UTC", name="--at")
         at, time_zone = instants.utc_text(at_us), None
-    spec = _spec(
+    given = {"--schedule": schedule, "--at": at, "--delay": delay}
+    written = [name for name, value in given.items() if value is not None]
+    if len(written) != 1:
+        why = f"there is {' and '.join(written)}" if written else "none of them is there"
+        raise errors.InvalidSetting(", ".join(given), f"write exactly one of them; {why}")
+    spec = client.MemberSpec(
         schedule=schedule, at=at, delay=delay, payload=payload, time_zone=time_zone,
         starting_deadline_seconds=deadline_seconds,
         suspend=suspend or None,
@@ -229,19 +222,8 @@ async def put(
         made = await asked.create(spec)
     else:
         made = await asked.put(id_, spec)
-    _show_member(_row(made), form)
+    _show_member(msgspec.to_builtins(made), form)
     return 0
-
-
-def _spec(**given: object) -> client.MemberSpec:
-    try:
-        return client.MemberSpec(**given)  # type: ignore[arg-type]  # each option's type fits
-    except ValueError:
-        written = [f"--{name}" for name in ("schedule", "at", "delay") if given[name] is not None]
-        why = f"there is {' and '.join(written)}" if written else "none of them is there"
-        raise errors.InvalidSetting(
-            "--schedule, --at, --delay", f"write exactly one of them; {why}"
-        ) from None
 
 
 @sets.command("delete")
@@ -285,10 +267,7 @@ async def delete(
                 output.complain(f"{answer.id}: {answer.error.detail} ({answer.error.code})")
             counts["Refused" if answer.is_refused else answer.outcome] += 1
         if not cursor:
-            return _print_deleted(counts, form)
-
-
-def _print_deleted(counts: Mapping[str, int], form: str) -> int:
+            break
     if output.is_data(form):
         output.write([{name.lower(): count for name, count in counts.items()}], form)
     else:
@@ -411,9 +390,19 @@ async def import_rows(
         async for answer in asked.upsert(read(source)):
             number, line = sent.popleft()
             counts["Refused" if answer.is_refused else answer.outcome] += 1
-            if answer.error is not None:
-                codes[answer.error.code] += 1
-                _note_refusal(number, line, answer, refusals, codes.total())
+            if (error := answer.error) is not None:
+                codes[error.code] += 1
+                if refusals is not None:
+                    row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}
+                    refusals.write(msgspec.json.encode(row) + b"\n")
+                elif codes.total() <= _SHOWN:
+                    who = f" ({answer.id})" if answer.id else ""
+                    where = f"{error.field}: " if error.field else ""
+                    output.complain(f"line {number}{who}: {where}{error.detail} ({error.code})")
+                    if codes.total() == _SHOWN:
+                        output.complain(
+                            "further refused rows are counted; --refused FILE takes them all"
+                        )
             done = sum(counts.values())
             if done % _PAGE == 0:
                 advance(done, f"{done:,} rows{f', {codes.total():,} refused' if codes else ''}")
@@ -435,19 +424,3 @@ def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> Bi
         return files.enter_context(path.open(mode))  # type: ignore[return-value]  # it is binary
     except OSError as error:
         raise errors.InvalidSetting(name, f"{path}: {error.strerror}") from None
-
-
-def _note_refusal(
-    number: int, line: bytes, answer: client.RowAnswer, refusals: BinaryIO | None, count: int
-) -> None:
-    """Write a refused row to the file for refused rows, or show it if it is one of the first."""
-    error = answer.error
-    if refusals is not None:
-        row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}
-        refusals.write(msgspec.json.encode(row) + b"\n")
-    elif error is not None and count <= _SHOWN:
-        who = f" ({answer.id})" if answer.id else ""
-        where = f"{error.field}: " if error.field else ""
-        output.complain(f"line {number}{who}: {where}{error.detail} ({error.code})")
-        if count == _SHOWN:
-            output.complain("further refused rows are counted; --refused FILE takes them all")
