@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
@@ -234,18 +234,11 @@ def judge(
     sent_us = int(timestamp) * 1_000_000
     row["sentAt"] = output.time(sent_us) or ""
     content = signing.signed_content(row["webhookId"], timestamp, body)
-    row["secret"] = _signed_by(verifiers, content, signature) or None
-    if row["secret"] is None:
-        return row | {"reason": _WHY_NOT}
-    return row | {"valid": True, "reason": ""}
-
-
-def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
     entries = signature.split()
     for number, verifier in enumerate(verifiers, start=1):
         if any(verifier.accepts(content, entry) for entry in entries):
-            return number
-    return 0
+            return row | {"valid": True, "secret": number, "reason": ""}
+    return row | {"reason": _WHY_NOT}
 
 
 _WHY_NOT = (
@@ -260,9 +253,6 @@ _WHY_NOT = (
 
 #: This machine's own addresses, allowed because users test receivers there.
 _LOOPBACK = tuple(ipaddress.ip_network(network) for network in ("127.0.0.1/32", "::1/128"))
-V = TypeVar("V")
-
-
 #: Keys and values, by the name of the Secret or ConfigMap.
 Objects = Mapping[str, Mapping[str, bytes]]
 
@@ -371,10 +361,6 @@ def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> 
     )
 
 
-def _life(value: V) -> memory.Life[V]:
-    return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
-
-
 def _vault(
     webhook: actions.WebhookAction, objects: Objects, given: str | None, clock: clocks.Clock
 ) -> credentials.Vault:
@@ -385,15 +371,17 @@ def _vault(
     async def look(_: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
         if name in objects:
-            return _life(secrets.Data(objects[name], {references.SEND_TO: "*"}))
+            data = secrets.Data(objects[name], {references.SEND_TO: "*"})
+            return memory.Life(value=data, size=1)
         if kind == references.ACCOUNT and given is not None:
-            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
+            data = secrets.Data({}, {references.TOKEN_AUDIENCES: audience})
+            return memory.Life(value=data, size=1)
         raise kube_errors.NotFound(name)
 
     async def token(_: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         if given is None:
             raise kube_errors.NotFound(key[0])
-        return _life(secrets.Token(text=given, expires_us=0))
+        return memory.Life(value=secrets.Token(text=given, expires_us=0), size=1)
 
     return credentials.Vault(
         memory.Memory(look, clock), memory.Memory(token, clock), is_insecure_allowed=True
