@@ -20,7 +20,7 @@ import prometheus_client
 
 from duepoint import __version__, errors, services, settings, telemetry
 from duepoint.net import httpserver
-from duepoint.net.requests import HttpRequest, HttpResponse, ServerLimits
+from duepoint.net.httpserver import HttpRequest, HttpResponse, ServerLimits
 
 #: How long a page of metrics is served before it is rendered again.
 PAGE_SECONDS = 1.0

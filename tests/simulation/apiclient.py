@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from duepoint.httpapi import application, calls
-from duepoint.net import requests
+from duepoint.net import httpserver
 from tests.simulation.cluster import NAMESPACE
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Reset
@@ -110,20 +110,20 @@ class ApiClient:
 
     async def _ask(
         self, method: str, path: str, headers: dict[str, str], content: bytes, attempt: int
-    ) -> requests.HttpResponse | None:
+    ) -> httpserver.HttpResponse | None:
         context = self._network.loop.context_of(self._process)
         work = self._asked(method, path, headers, content, attempt)
         task = context.run(self._network.loop.create_task, work)
-        answer: requests.HttpResponse | None = await task
+        answer: httpserver.HttpResponse | None = await task
         return answer
 
     async def _asked(
         self, method: str, path: str, headers: dict[str, str], content: bytes, attempt: int
-    ) -> requests.HttpResponse | None:
+    ) -> httpserver.HttpResponse | None:
         text = f"{method} {path.rpartition('/')[2]}"
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer: requests.HttpResponse = await self._network.ask(
+                answer: httpserver.HttpResponse = await self._network.ask(
                     "api", text, lambda: self._served(method, path, headers, content, attempt)
                 )
         except (TimeoutError, Reset):
@@ -132,19 +132,18 @@ class ApiClient:
 
     def _served(
         self, method: str, path: str, headers: dict[str, str], content: bytes, attempt: int
-    ) -> asyncio.Task[requests.HttpResponse | None]:
+    ) -> asyncio.Task[httpserver.HttpResponse | None]:
         alive = [each for each in self._serving if not each[0].is_dead]
         if not alive:
             raise Reset("Connection refused")
         process, handler = alive[attempt % len(alive)]
-        body = requests.Body(_nothing_more)
+        body = httpserver.Body(_nothing_more)
         body.feed(content)
         body.is_whole = True
-        request = requests.HttpRequest(
+        request = httpserver.HttpRequest(
             method=method,
             target=path,
             headers={"authorization": "Bearer a-token", **headers},
-            length=len(content),
             body=body,
             start=_no_stream,
             keep_alive=True,
@@ -157,7 +156,7 @@ async def _nothing_more() -> None:
     raise AssertionError("the body is whole")
 
 
-def _no_stream(_status: int, _headers: requests.Headers) -> requests.Stream:
+def _no_stream(_status: int, _headers: httpserver.Headers) -> httpserver.Stream:
     raise AssertionError("no operation of the simulator's client is answered by a stream")
 
 

@@ -32,7 +32,7 @@ from duepoint.httpapi import (
 )
 from duepoint.httpapi.dashboard import files
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
+from duepoint.net.httpserver import HttpRequest, HttpResponse, Refused
 
 #: Time for a whole body, however it trickles.
 _BODY_SECONDS = 30.0
@@ -191,8 +191,8 @@ class Application:
         match error:
             case OperationProblem():
                 return error
-            case BodyCut():
-                return problems.of_status(error.status or 400, str(error))
+            case Refused():
+                return problems.of_status(error.status, str(error))
             case queue_errors.InvalidCursor():
                 message = "the cursor is not from this list; begin again without one"
                 return OperationProblem("InvalidParameter", message, field="cursor")
@@ -235,16 +235,11 @@ def _place(authority: str) -> str:
 
 async def _read_body(call: calls.Call, most: int) -> None:
     """Read the body within a bound and a time."""
-    request = call.request
-    if (request.length or 0) > most:
-        raise _too_large(most)
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            call.body = await request.body.read(most)
-    except BodyTooLarge:
-        raise _too_large(most) from None
+            call.body = await call.request.body.read(most)
     except TimeoutError:
-        raise BodyCut("the body did not come in time", 408) from None
+        raise Refused(408, "the body did not come in time") from None
 
 
 async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:
@@ -262,7 +257,3 @@ async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:
     if wanted:
         message = f"{wanted} cannot be given: {why}; leave the header out"
         raise OperationProblem("DurabilityUnavailable", message, field="Duepoint-Durability")
-
-
-def _too_large(most: int) -> OperationProblem:
-    return OperationProblem("PayloadTooLarge", f"the body has more than {most} bytes")

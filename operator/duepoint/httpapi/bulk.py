@@ -26,7 +26,7 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import RowView
 from duepoint.model.member import MemberId, Tag
 from duepoint.model.vocabulary import Fields
-from duepoint.net.requests import BodyCut, Stream
+from duepoint.net.httpserver import Refused, Stream
 from duepoint.schedules.sets import members as memberjson
 
 MOST_ROWS = 100_000
@@ -106,8 +106,8 @@ async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
             await under_way
     except OperationProblem as problem:
         fatal = problem
-    except BodyCut as cut:
-        fatal = problems.of_status(cut.status or 400, str(cut))
+    except Refused as refused:
+        fatal = problems.of_status(refused.status, str(refused))
     finally:
         if under_way is not None:
             await asyncio.wait({under_way})

@@ -29,7 +29,7 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import transport
 from duepoint.model import checks
 from duepoint.model.vocabulary import Fields
-from duepoint.net import requests
+from duepoint.net import httpserver
 from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members as memberjson
 
@@ -101,7 +101,7 @@ class Call:
         api: the caller's own session at the API server; only for operations of the dashboard.
     """
 
-    request: requests.HttpRequest
+    request: httpserver.HttpRequest
     request_id: str = ""
     shared: Shared
     caller: access.Caller

@@ -20,7 +20,7 @@ from duepoint import faults
 from duepoint.delayqueue import apirequests
 from duepoint.faults import FaultPoint
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 
 #: After this time an attempt without an answer counts as lost.
 _LOST_AFTER_US = 10_000_000

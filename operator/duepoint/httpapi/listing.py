@@ -16,7 +16,7 @@ from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model import answers
 from duepoint.model.vocabulary import Fields, Keywords
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 from duepoint.schedules.points import DUE_LIMIT_US
 from duepoint.schedules.sets import members as memberjson
 

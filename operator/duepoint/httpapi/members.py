@@ -19,7 +19,7 @@ from duepoint.httpapi import calls, ownsets, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.vocabulary import Fields, is_given
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.actions import NO_PAYLOAD

@@ -23,7 +23,7 @@ from duepoint.model.answers import (
 )
 from duepoint.model.member import WrittenFields
 from duepoint.model.vocabulary import Fields
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from duepoint.model import answers
-from duepoint.net.requests import Headers, HttpResponse
+from duepoint.net.httpserver import Headers, HttpResponse
 
 CONTENT_TYPE: Final = "application/problem+json"
 

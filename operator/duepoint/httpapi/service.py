@@ -10,7 +10,7 @@ from pathlib import Path
 from duepoint import errors, services, settings, telemetry, tlsrules
 from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import application
-from duepoint.net import httpserver, requests
+from duepoint.net import httpserver
 
 #: The parts of its health: whether it takes requests, and whether the queue can be used.
 _SERVING, _QUEUE = "serving", "queue"
@@ -30,7 +30,7 @@ async def serve(
     Raises InvalidSetting if the certificate or the address cannot be used.
     """
     tls = None if chosen.tls_cert_file is None else ServerCertificate(chosen.tls_cert_file)
-    server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
+    server = httpserver.HttpServer(handler, handler.refusal, httpserver.ServerLimits())
     health.expect(_SERVING)
     context = None if tls is None else tls.context
     try:

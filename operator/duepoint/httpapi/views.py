@@ -14,7 +14,7 @@ import msgspec
 from duepoint.delayqueue.members import values
 from duepoint.expressions import durations, expression
 from duepoint.model import answers
-from duepoint.net.requests import Headers, HttpResponse
+from duepoint.net.httpserver import Headers, HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import members as memberjson

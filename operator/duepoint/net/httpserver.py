@@ -21,7 +21,8 @@ import functools
 import math
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from email import utils as mailtime
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -29,20 +30,8 @@ from typing import Any, Final, cast
 import httptools
 
 from duepoint import shares
-from duepoint.net.requests import (
-    Body,
-    BodyCut,
-    Headers,
-    HttpRequest,
-    HttpResponse,
-    ServerLimits,
-    Stream,
-)
 
-#: Answers a request; None if it has answered with a stream.
-Handler = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-#: status, message -> the answer to something that is not a valid request.
-Refusal = Callable[[int, str], HttpResponse]
+Headers = tuple[tuple[str, str], ...]
 
 #: Headers that decide what a request means: if one came twice, two readers could disagree.
 _SINGLE: Final = frozenset(
@@ -73,10 +62,148 @@ _REASONS: Final = {
 }
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """What a client sent is no request: it is not HTTP, too large, too slow, or was cut.
+
+    Attributes:
+        status: the status to answer with.
+    """
+
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Bounds on what clients can make the server hold.
+
+    Attributes:
+        url_bytes, head_bytes, headers: most of the target, of the head and of its lines; then 431.
+        head_seconds: from the first byte of a request to the end of its head; then 408.
+        idle_seconds: between two requests; then the connection is closed.
+        body_seconds: time for each ``body_bytes_each`` bytes of a body, or its end; then 408.
+        answer_seconds: how long a client may leave an answer unread.
+        connections: most at a time, with a share for each address (``shares``); further ones
+            get 503.
+        handshakes: most TLS handshakes at a time, some 400 KiB each; further ones are closed.
+    """
+
+    url_bytes: int = 4_096
+    head_bytes: int = 32_768
+    headers: int = 100
+    head_seconds: float = 10.0
+    idle_seconds: float = 75.0
+    body_seconds: float = 10.0
+    body_bytes_each: int = 1_024
+    answer_seconds: float = 30.0
+    connections: int = 1_000
+    handshakes: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response with its whole body; the server adds the length."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+
+
+class Body:
+    """The body of a request, while it arrives: read it whole, within a bound, or in pieces.
+
+    While a handler takes no piece, the server does not read the connection, so that a faster sender
+    waits in its own kernel.
+
+    Args:
+        more: reads the connection until a part of the body, or its end, has come; raises Refused.
+        length: the Content-Length; 0 = the body comes in chunks, or there is none.
+    """
+
+    __slots__ = ("_bytes", "_length", "_more", "_pieces", "is_whole")
+
+    def __init__(self, more: Callable[[], Awaitable[None]], length: int = 0) -> None:
+        self._more = more
+        self._length = length
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self.is_whole = False
+
+    def feed(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+
+    async def read(self, most_bytes: int) -> bytes:
+        """Return the whole body; raises Refused if it is longer, or cut."""
+        while max(self._bytes, self._length) <= most_bytes:
+            if self.is_whole:
+                return self._taken()
+            await self._more()
+        raise Refused(413, f"the body has more than {most_bytes} bytes")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes as they arrive; raises Refused if the body is cut."""
+        while True:
+            if self._pieces:
+                yield self._taken()
+            elif self.is_whole:
+                return
+            else:
+                await self._more()
+
+    def _taken(self) -> bytes:
+        taken = b"".join(self._pieces)
+        self._pieces.clear()
+        self._bytes = 0
+        return taken
+
+
+@dataclass(slots=True, eq=False)
+class HttpRequest:
+    """One request.
+
+    Attributes:
+        target: path and query as they came, printable ASCII.
+        headers: names in lower case; the values of repeated headers joined with a comma.
+        keep_alive: whether the client wants to use the connection again.
+        peer: the address of the connection's other end: a client, or a proxy for many clients.
+        start: begins a streamed response.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: Body
+    start: Callable[[int, Headers], Stream]
+    keep_alive: bool
+    peer: str = ""
+
+
+class Stream:
+    """A response in chunks; ``write`` waits while the client does not read."""
+
+    __slots__ = ("_send", "is_ended")
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self._send = send
+        self.is_ended = False
+
+    async def write(self, data: bytes) -> None:
+        """Send a chunk; raises ConnectionError if the client has gone away or reads nothing."""
+        if data:
+            await self._send(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        """Complete the response; without this the client sees that it was cut."""
+        await self._send(b"0\r\n\r\n")
+        self.is_ended = True
+
+
+#: Answers a request; None if it has answered with a stream.
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
+#: status, message -> the answer to something that is not a valid request.
+Refusal = Callable[[int, str], HttpResponse]
 
 
 class HttpServer:
@@ -87,12 +214,8 @@ class HttpServer:
         self.refusal = refusal
         self.limits = limits
         self.connections: set[_Connection] = set()
-        self.places: shares.ConnectionPlaces[_Connection] = shares.ConnectionPlaces(
-            limits.connections
-        )
-        self.handshakes: shares.ConnectionPlaces[_Connection] = shares.ConnectionPlaces(
-            limits.handshakes
-        )
+        self.places = shares.ConnectionPlaces[_Connection](limits.connections)
+        self.handshakes = shares.ConnectionPlaces[_Connection](limits.handshakes)
         self.is_draining = False
         self.on_closed = asyncio.Event()
         self.date = b""
@@ -211,21 +334,15 @@ class _Connection:
         self._waiting: collections.deque[HttpRequest] = collections.deque()
         self._stream: Stream | None = None
         #: What is wrong with the bytes behind the waiting requests.
-        self._refused: _Refused | None = None
-        self._in_head = False
-        self._begun = 0  # heads that began in the data of this read
-        self._head_bytes = 0
-        self._framing_bytes = 0  # of chunks and trailers, since the last bytes of the body
+        self._refused: Refused | None = None
+        #: Of all that came since the end of a head, a piece of a body or the end of a request.
+        self._framing_bytes = 0
         self._body: Body | None = None
         self._body_bytes = 0  # since its time was last counted anew
         self._body_seconds = 0.0  # left for the next of them
         self._expects_leave = False  # to send the body
-        self._begin_head()
-
-    def _begin_head(self) -> None:
-        self._url = b""
-        self._headers: dict[str, str] = {}
-        self._header_count = self._header_bytes = 0
+        self.on_message_begin()
+        self._in_head = False
 
     # -- the life of a connection ----------------------------------------------------------
 
@@ -272,7 +389,7 @@ class _Connection:
                 seconds = limits.idle_seconds
             else:
                 if self._refused is not None:
-                    refusal = server.refusal(self._refused.status, self._refused.message)
+                    refusal = server.refusal(self._refused.status, str(self._refused))
                     await self._send(server.encoded(refusal, is_last=True))
                     await self._linger()
             self._writer.close()
@@ -290,12 +407,12 @@ class _Connection:
                 data = await self._read(deadline)
             except TimeoutError:
                 if self._in_head:
-                    self._refused = _Refused(408, "the request did not come in time")
+                    self._refused = Refused(408, "the request did not come in time")
                 return False
             if not data:
                 return False
             if not was_in_head:
-                self._in_head, self._head_bytes = True, 0
+                self._in_head = True
                 deadline = self._loop.time() + self._limits.head_seconds
             self._feed(data)
         return bool(self._waiting)
@@ -374,15 +491,15 @@ class _Connection:
             try:
                 data = await self._read(began + self._body_seconds)
             except TimeoutError:
-                raise BodyCut("the body did not come in time", 408) from None
+                raise Refused(408, "the body did not come in time") from None
             except ConnectionError:
                 data = b""
             if not data:
-                raise BodyCut("the connection ended")
+                raise Refused(400, "the connection ended")
             self._body_seconds -= self._loop.time() - began
             self._feed(data)
         if self._refused is not None:
-            raise BodyCut(self._refused.message, self._refused.status)
+            raise self._refused
 
     def _give_leave(self) -> None:
         """Answer ``Expect: 100-continue``, if the client sent it and the body is not there yet."""
@@ -392,28 +509,23 @@ class _Connection:
 
     def _feed(self, data: bytes) -> None:
         """Parse data; what is wrong with them is noted."""
-        if self._in_head:
-            self._head_bytes += len(data)
         self._framing_bytes += len(data)
-        self._begun = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refused = _Refused(400, "the protocol cannot be changed here")
+            self._refused = Refused(400, "the protocol cannot be changed here")
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            if not isinstance(cause, _Refused):
-                cause = _Refused(400, "the request is not HTTP/1.1")
+            if not isinstance(cause, Refused):
+                cause = Refused(400, "the request is not HTTP/1.1")
             self._refused = cause
         except httptools.HttpParserError as error:
-            self._refused = _Refused(400, f"the request is not HTTP/1.1: {error}"[:200])
+            self._refused = Refused(400, f"the request is not HTTP/1.1: {error}"[:200])
         else:
             most = self._limits.head_bytes
-            if self._in_head and self._head_bytes > most:
-                self._refused = _Refused(431, self._too_long)
-            elif self._body is not None and self._framing_bytes > most:
-                what = "between two pieces of the body, or behind it"
-                self._refused = _Refused(431, f"there are more than {most} bytes {what}")
+            if self._framing_bytes > most:
+                others = f"there are more than {most} bytes between two pieces of the body"
+                self._refused = Refused(431, self._too_long if self._in_head else others)
 
     @property
     def _too_long(self) -> str:
@@ -422,24 +534,23 @@ class _Connection:
     # -- the parser's callbacks ------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._begin_head()
         self._in_head = True
-        if self._begun:  # other requests share this read; only the next reads count
-            self._head_bytes = 0
-        self._begun += 1
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._header_count = self._header_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
         if len(self._url) > self._limits.url_bytes:
-            raise _Refused(431, f"the URL is longer than {self._limits.url_bytes} bytes")
+            raise Refused(431, f"the URL is longer than {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
         if self._header_count > self._limits.headers:
-            raise _Refused(431, f"there are more than {self._limits.headers} headers")
+            raise Refused(431, f"there are more than {self._limits.headers} headers")
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self._limits.head_bytes:
-            raise _Refused(431, self._too_long)
+            raise Refused(431, self._too_long)
         if not self._in_head:
             return  # a trailer field (RFC 9110, 6.5.1)
         key = name.decode("latin-1").lower()
@@ -448,7 +559,7 @@ class _Connection:
         if former is None:
             headers[key] = text
         elif key in _SINGLE:
-            raise _Refused(400, f"the header {key} is there twice")
+            raise Refused(400, f"the header {key} is there twice")
         else:
             headers[key] = f"{former}, {text}"
 
@@ -456,29 +567,27 @@ class _Connection:
         headers = self._headers
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            raise _Refused(400, f"HTTP/{version} is not spoken here; send HTTP/1.1")
+            raise Refused(400, f"HTTP/{version} is not spoken here; send HTTP/1.1")
         is_new = version == "1.1"
         if self._parser.should_upgrade():
-            raise _Refused(400, "the protocol cannot be changed here")
+            raise Refused(400, "the protocol cannot be changed here")
         if is_new and "host" not in headers:
-            raise _Refused(400, "the header Host is missing")
+            raise Refused(400, "the header Host is missing")
         if not is_new and "transfer-encoding" in headers:
-            raise _Refused(400, "HTTP/1.0 has no transfer coding")
+            raise Refused(400, "HTTP/1.0 has no transfer coding")
         if len(self._waiting) > _MOST_WAITING:
-            raise _Refused(400, f"more than {_MOST_WAITING} requests wait on the connection")
+            raise Refused(400, f"more than {_MOST_WAITING} requests wait on the connection")
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise _Refused(400, "the only transfer coding known is chunked")
+            raise Refused(400, "the only transfer coding known is chunked")
         self._in_head, self._framing_bytes = False, 0
         self._body_bytes, self._body_seconds = 0, self._limits.body_seconds
         self._expects_leave = is_new and headers.get("expect", "").lower() == "100-continue"
-        self._body = Body(self._more_body)
-        length = headers.get("content-length")
+        self._body = Body(self._more_body, int(headers.get("content-length", 0)))
         self._waiting.append(
             HttpRequest(
                 method=self._parser.get_method().decode("latin-1"),
                 target=self._url.decode("latin-1"),
                 headers=headers,
-                length=None if length is None else int(length),
                 body=self._body,
                 start=self._start_stream,
                 keep_alive=self._parser.should_keep_alive(),
@@ -496,6 +605,7 @@ class _Connection:
             self._body_bytes, self._body_seconds = 0, self._limits.body_seconds
 
     def on_message_complete(self) -> None:
+        self._framing_bytes = 0
         if self._body is not None:
             self._body.is_whole = True
             self._body = None

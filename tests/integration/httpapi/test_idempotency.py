@@ -9,7 +9,7 @@ import pytest
 from duepoint.delayqueue import apirequests, delayqueue
 from duepoint.httpapi import idempotency
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 from tests.fakes.fakeclock import FakeClock
 from tests.support import queueing
 

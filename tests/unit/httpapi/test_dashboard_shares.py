@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock, MagicMock
 from duepoint import clock as clocks
 from duepoint.httpapi import access, application, calls
 from duepoint.kube import port, transport
-from duepoint.net import requests
+from duepoint.net import httpserver
 
 
 class Sessions:
@@ -45,13 +45,13 @@ async def test_one_user_does_not_take_all_connections_to_the_api_server():
     handler = application.Application(shared)
 
     async def ask(token):
-        body = requests.Body(AsyncMock())
+        body = httpserver.Body(AsyncMock())
         body.is_whole = True
         headers = {"authorization": f"Bearer {token}"}
         return await handler(
-            requests.HttpRequest(
-                method="GET", target="/v1/schedules", headers=headers, length=0, body=body,
-                start=None, keep_alive=True,
+            httpserver.HttpRequest(
+                method="GET", target="/v1/schedules", headers=headers, body=body, start=None,
+                keep_alive=True,
             )
         )  # fmt: skip
 

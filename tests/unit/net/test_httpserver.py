@@ -12,7 +12,7 @@ import pytest
 
 from duepoint import shares
 from duepoint.net import httpserver
-from duepoint.net.requests import BodyCut, HttpRequest, HttpResponse, ServerLimits
+from duepoint.net.httpserver import HttpRequest, HttpResponse, Refused, ServerLimits
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -30,7 +30,7 @@ class Served:
     async def handle(self, request: HttpRequest) -> HttpResponse:
         try:
             body = await request.body.read(1_000_000)
-        except BodyCut as cut:
+        except Refused as cut:
             return HttpResponse(cut.status, (), str(cut).encode())
         self.targets.append(request.target)
         self.headers = dict(request.headers)

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Final, NamedTuple
 
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.net.requests import Headers, HttpRequest, HttpResponse
+from duepoint.net.httpserver import Headers, HttpRequest, HttpResponse
 
 PREFIX: Final = "/dashboard/"
 _PACKAGE: Final = "duepoint.httpapi.dashboard"

@@ -19,7 +19,7 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
 from duepoint.model.answers import Count
 from duepoint.model.vocabulary import Fields
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 from duepoint.schedules import load
 
 MOST_DAYS: Final = 14

@@ -21,7 +21,7 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.model.vocabulary import Fields, Keywords
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 
 _LONGEST_CURSOR: Final = 2_048
 _MOST_NAMESPACES: Final = 5_000

@@ -20,7 +20,7 @@ from duepoint.httpapi.dashboard import objects
 from duepoint.kube import schedules
 from duepoint.model.answers import Count
 from duepoint.model.vocabulary import Fields, Time
-from duepoint.net.requests import HttpResponse
+from duepoint.net.httpserver import HttpResponse
 
 
 class SeenWorker(Fields, kw_only=True):
