@@ -202,32 +202,27 @@ class GuardedThread:
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_running = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="guarded loop", daemon=True)
+        self._started: tuple[GuardedLoop, threading.Thread] | None = None
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the guarded loop and return its result."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._started()))
+        if self._started is None:
+            loop = GuardedLoop()
+            thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
+            self._started = loop, thread
+            thread.start()
+        loop, _ = self._started
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
     async def close(self) -> None:
         """Cancel what runs there, and end the thread."""
-        loop, self._loop = self._loop, None
-        if loop is not None:
+        if self._started is not None:
+            loop, thread = self._started
             loop.call_soon_threadsafe(self._stopped.set)
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(thread.join)
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._thread.start()
-            self._is_running.wait()
-        assert self._loop is not None  # noqa: S101 - the thread has set it
-        return self._loop
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=GuardedLoop) as runner:
-            self._loop = runner.get_loop()
-            self._is_running.set()
+    def _run(self, loop: GuardedLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(self._stopped.wait())
 
 
@@ -253,7 +248,7 @@ class BoundedFrames(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol) -> None:
         self._inner = inner
         self._transport: asyncio.Transport | None = None
-        self._head = b""
+        self._head = b""  # the part of a length that has come
         self._left = 0  # bytes of the current frame that have not come yet
         self._has_ended = False
 
@@ -287,19 +282,11 @@ class BoundedFrames(asyncio.Protocol):
         self._inner.resume_writing()
 
     def _has_long_frame(self, data: bytes) -> bool:
-        at = 0
-        while at < len(data):
-            if self._left:
-                passed = min(self._left, len(data) - at)
-                self._left -= passed
-                at += passed
-                continue
-            head = data[at : at + _HEAD_BYTES - len(self._head)]
-            self._head += head
-            at += len(head)
-            if len(self._head) == _HEAD_BYTES:
-                self._left = int.from_bytes(self._head, "big")
-                self._head = b""
-                if self._left > MOST_BYTES:
-                    return True
+        data, at = self._head + data, self._left
+        while at + _HEAD_BYTES <= len(data):
+            length = int.from_bytes(data[at : at + _HEAD_BYTES], "big")
+            if length > MOST_BYTES:
+                return True
+            at += _HEAD_BYTES + length
+        self._head, self._left = data[at:], max(0, at - len(data))
         return False
