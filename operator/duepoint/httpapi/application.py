@@ -11,12 +11,10 @@ import functools
 import itertools
 import re
 import secrets
-from typing import Any
 
 import msgspec
 
 from duepoint import errors, faults, telemetry
-from duepoint.delayqueue import apirequests
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
@@ -94,34 +92,32 @@ class Application:
         self,
         request: HttpRequest,
         request_id: str,
-        operation: operations.Operation,
+        operation: calls.Operation,
         names: dict[str, str],
         query: str,
     ) -> HttpResponse | None:
-        headers, shared = request.headers, self._shared
+        shared = self._shared
         _check_origin(request)
-        caller = await shared.rights.caller(headers.get("authorization", ""), request.peer)
+        caller = await shared.rights.caller(request.headers.get("authorization", ""), request.peer)
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
         call = calls.Call(
             request=request,
             request_id=request_id,
             shared=shared,
+            operation=operation,
             caller=caller,
             namespace=names.get("namespace", ""),
             set_name=names.get("set", ""),
             id=names.get("id") or names.get("schedule", ""),
-            verbs=operation.verbs(headers),
-            page_limit=operation.limit,
         )
         if operation.is_of_set:
             await shared.rights.check(caller, call.namespace, call.set_name, call.verbs)
             await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
-        call.parameters = calls.parameters_of(query, frozenset(operation.parameters))
-        operation.check_deciding(headers)
-        self._check_body(operation, request)
+        call.parameters = calls.parameters_of(query, operation.parameters)
+        call.check_headers()
         if not operation.is_of_set:
             await _read_body(call, calls.MOST_BODY_BYTES)
-            return await self._for_user(operation, call)
+            return await _for_user(call)
         call.owned = await shared.sets.find(call.namespace, call.set_name)
         if operation.is_change:
             await shared.sets.take(call.owned)
@@ -132,59 +128,8 @@ class Application:
         if operation.is_change:
             call.chosen = members.choose(shared.clock.now_us())
             if key := call.idempotency_key:
-                return await self._once(operation, call, key)
+                return await idempotency.once(call, key)
         return await operation.handle(call)
-
-    async def _for_user(
-        self, operation: operations.Operation, call: calls.Call
-    ) -> HttpResponse | None:
-        """Carry out an operation of the dashboard with the caller's own token."""
-        shared, asker = self._shared, call.caller.asker
-        assert shared.users is not None  # noqa: S101 - without users there is no such route
-        call.api = await shared.users.of(access.token_of(call.request.headers["authorization"]))
-        if not await shared.places.wait(asker, _PLACE_SECONDS):
-            message = "you have too many requests under way"
-            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
-        try:
-            return await operation.handle(call)
-        finally:
-            shared.places.leave(asker)
-
-    async def _once(
-        self, operation: operations.Operation, call: calls.Call, key: str
-    ) -> HttpResponse:
-        headers = call.request.headers
-        asked: tuple[object, ...] = (
-            operation.name,
-            call.id,
-            call.body,
-            *(headers.get(each) for each in ("if-match", "if-none-match", "duepoint-durability")),
-        )
-
-        async def attempt(chosen: dict[str, Any]) -> HttpResponse:
-            call.chosen = chosen
-            response = await operation.handle(call)
-            assert response is not None  # noqa: S101 - no change is answered by a stream
-            return response
-
-        owner = f"{call.owned.owner}/{call.caller.identity.hex()}"
-        now_us = call.chosen["now_us"]
-        request = apirequests.RepeatedRequest(call.namespace, owner, key, now_us)
-        requests = self._shared.queue.api_requests
-        return await idempotency.once(requests, request, asked, call.chosen, attempt)
-
-    @staticmethod
-    def _check_body(operation: operations.Operation, request: HttpRequest) -> None:
-        headers = request.headers
-        if headers.get("content-encoding", "identity").lower() != "identity":
-            message = "send the body without a content coding"
-            raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
-        if operation.method in ("GET", "DELETE"):  # no page of another site can send DELETE
-            return
-        types = operation.body_types or (calls.JSON,)
-        if not calls.has_type(headers.get("content-type"), *types):
-            message = f"send {' or '.join(types)} in UTF-8, with an empty body too"
-            raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
 
     def _problem(self, error: Exception, request_id: str, operation: str) -> OperationProblem:
         """Return the problem that the client gets for an error; log what is not its fault."""
@@ -231,6 +176,20 @@ def _check_origin(request: HttpRequest) -> None:
 def _place(authority: str) -> str:
     """Return a host with its port, without the default ports."""
     return re.sub(r":(80|443)?$", "", authority.strip().lower())
+
+
+async def _for_user(call: calls.Call) -> HttpResponse | None:
+    """Carry out an operation of the dashboard with the caller's own token."""
+    shared, asker = call.shared, call.caller.asker
+    assert shared.users is not None  # noqa: S101 - without users there is no such route
+    call.api = await shared.users.of(access.token_of(call.request.headers["authorization"]))
+    if not await shared.places.wait(asker, _PLACE_SECONDS):
+        message = "you have too many requests under way"
+        raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
+    try:
+        return await call.operation.handle(call)
+    finally:
+        shared.places.leave(asker)
 
 
 async def _read_body(call: calls.Call, most: int) -> None:

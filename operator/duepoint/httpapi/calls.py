@@ -10,9 +10,9 @@ import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib import parse
 
 import msgspec
@@ -85,15 +85,90 @@ class Shared:
         self.forecast_turns: shares.FairPlaces[str] = shares.FairPlaces(1)
 
 
+BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
+
+
+#: Headers that change what a request means; a change that does not support one refuses it.
+DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
+
+
+class Operation(NamedTuple):
+    """One operation.
+
+    Attributes:
+        name: its ``operationId``, and its label in metrics.
+        path: below ``base``.
+        handle: carries it out; returns None if it has answered with a stream.
+        needs: verbs on ``schedulesets/schedules``. A PUT needs create with If-None-Match, update
+            with If-Match, both without. Empty: the API server decides by the caller's own token.
+        parameters: names of the query parameters.
+        limit: default and largest page size, if ``limit`` is one of the parameters.
+        body: the fields of the request's body, or of a row.
+        answers: the body of each success, by status; a list = a page of such; None = no body.
+        headers: those of ``DECIDING`` that it supports.
+        rights: what it needs, in words, if that is not a verb on the members of a set.
+    """
+
+    name: str
+    method: str
+    path: str
+    handle: Callable[[Call], Awaitable[httpserver.HttpResponse | None]]
+    needs: tuple[str, ...]
+    summary: str
+    parameters: tuple[str, ...] = ()
+    body: type[Fields] | None = None
+    answers: Mapping[int, type[Fields] | list[type[Fields]] | None] = {}
+    headers: tuple[str, ...] = ()
+    limit: tuple[int, int] = (100, 1_000)
+    is_bulk: bool = False
+    rights: str = ""
+    base: str = BASE
+
+    @property
+    def is_of_set(self) -> bool:
+        """Whether it concerns a set, and its rights are verbs on the set's members."""
+        return bool(self.needs)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is a change, so that a repeat with the same key gets the first answer."""
+        return "Idempotency-Key" in self.headers
+
+    @property
+    def body_types(self) -> tuple[str, ...]:
+        """Return the content types that a body may have; empty if there is no body."""
+        if self.is_bulk:
+            return (NDJSON,)
+        if not self.body:
+            return ()
+        return (MERGE_PATCH, JSON) if self.method == "PATCH" else (JSON,)
+
+    def verbs(self, headers: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the verbs that a request with these headers needs."""
+        if self.method != "PUT":
+            return self.needs
+        if "if-none-match" in headers:
+            return ("create",)
+        return ("update",) if "if-match" in headers else self.needs
+
+    def check_deciding(self, headers: Mapping[str, str]) -> None:
+        """Raise Problem InvalidParameter for a condition or promise that it would ignore."""
+        if self.method == "GET" or not self.is_of_set:
+            return
+        for name in DECIDING:
+            if name not in self.headers and name.lower() in headers:
+                taken = ", ".join(self.headers) or "none"
+                message = f"this operation does not take it; it takes {taken}"
+                raise OperationProblem("InvalidParameter", message, field=name)
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call:
-    """A request with its route, caller, set and body.
+    """A request with its operation, caller, set and body.
 
     Attributes:
         set_name: empty for an operation that does not concern a set.
         id: id of the member in the URL, not checked yet, or name of a Schedule.
-        verbs: verbs that the caller needs on members of the set.
-        page_limit: default and largest number of items on a page.
         body: the body; empty for bulk streams, which read it themselves.
         chosen: choices that a repeat of this request must reuse: the id of a new member, the run
             of a trigger, and when the request came.
@@ -104,13 +179,12 @@ class Call:
     request: httpserver.HttpRequest
     request_id: str = ""
     shared: Shared
+    operation: Operation
     caller: access.Caller
     namespace: str = ""
     set_name: str = ""
     id: str = ""
-    verbs: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
-    page_limit: tuple[int, int] = (100, 1_000)
     body: bytes = b""
     chosen: dict[str, Any] = field(default_factory=dict)
     owned: ownsets.OwnSet = field(init=False)
@@ -132,7 +206,7 @@ class Call:
     @property
     def limit(self) -> int:
         """Return how many items a page should have."""
-        return self.whole("limit", *self.page_limit)
+        return self.whole("limit", *self.operation.limit)
 
     def text(self, name: str) -> str:
         return self.parameters.get(name, "")
@@ -151,6 +225,35 @@ class Call:
         return (when - _EPOCH) // dt.timedelta(microseconds=1)
 
     # -- headers -------------------------------------------------------------------------------
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """Return the verbs that the caller needs on members of the set."""
+        headers, needs = self.request.headers, self.operation.needs
+        if self.operation.method != "PUT":
+            return needs
+        if "if-none-match" in headers:
+            return ("create",)
+        return ("update",) if "if-match" in headers else needs
+
+    def check_headers(self) -> None:
+        """Raise a Problem for a body of another type, and for a condition that would be ignored."""
+        headers, operation = self.request.headers, self.operation
+        is_change = operation.is_of_set and operation.method != "GET"
+        for name in DECIDING if is_change else ():
+            if name not in operation.headers and name.lower() in headers:
+                taken = ", ".join(operation.headers) or "none"
+                message = f"this operation does not take it; it takes {taken}"
+                raise OperationProblem("InvalidParameter", message, field=name)
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            message = "send the body without a content coding"
+            raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
+        if operation.method in ("GET", "DELETE"):  # no page of another site can send DELETE
+            return
+        types = operation.body_types or (JSON,)
+        if not has_type(headers.get("content-type"), *types):
+            message = f"send {' or '.join(types)} in UTF-8, with an empty body too"
+            raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
 
     @property
     def idempotency_key(self) -> str:
@@ -219,7 +322,7 @@ def is_object_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def parameters_of(query: str, known: frozenset[str]) -> dict[str, str]:
+def parameters_of(query: str, known: Sequence[str]) -> dict[str, str]:
     """Return the query parameters; raises Problem if one is unknown or repeated."""
     found: dict[str, str] = {}
     if not query:

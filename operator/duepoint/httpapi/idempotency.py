@@ -11,7 +11,6 @@ large: all records of a namespace share one quota.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from duepoint import faults
 from duepoint.delayqueue import apirequests
 from duepoint.faults import FaultPoint
+from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.httpserver import HttpResponse
 
@@ -41,26 +41,19 @@ class _Record(msgspec.Struct, array_like=True):
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-#: Carries out a request with these choices: an earlier attempt's, or its own.
-Attempt = Callable[[dict[str, Any]], Awaitable[HttpResponse]]
+#: Headers that decide what a request means, beside its path and body.
+_DECIDING = ("if-match", "if-none-match", "duepoint-durability")
 
 
-async def once(
-    requests: apirequests.ApiRequests,
-    request: apirequests.RepeatedRequest,
-    asked: tuple[object, ...],
-    chosen: dict[str, Any],
-    do: Attempt,
-) -> HttpResponse:
-    """Return the answer of the first request with this key; carry it out if there is none.
-
-    Args:
-        asked: everything that distinguishes the request from others.
-        chosen: the choices of this attempt, if it is the first.
-    """
-    now_us = request.now_us
+async def once(call: Call, key: str) -> HttpResponse:
+    """Return the answer of the first request with this key; carry it out if there is none."""
+    requests, now_us = call.shared.queue.api_requests, call.chosen["now_us"]
+    owner = f"{call.owned.owner}/{call.caller.identity.hex()}"
+    request = apirequests.RepeatedRequest(call.namespace, owner, key, now_us)
+    deciding = (call.request.headers.get(name) for name in _DECIDING)
+    asked = call.operation.name, call.id, call.body, *deciding
     digest = hashlib.sha256(msgspec.msgpack.encode(asked)).digest()
-    record = _Record(digest, now_us, chosen)
+    record = _Record(digest, now_us, call.chosen)
     found = await requests.begin(request, msgspec.msgpack.encode(record))
     if found is None:
         raise OperationProblem(
@@ -85,12 +78,14 @@ async def once(
             message = "the first request with this key is being carried out"
             raise OperationProblem("IdempotencyInProgress", message, retry_after_seconds=1)
     await faults.reach(FaultPoint.AFTER_KEY_RECORDED)
+    call.chosen = record.begun
     try:
-        answer = await do(record.begun)
+        answer = await call.operation.handle(call)
     except OperationProblem as problem:
         if problem.status < 500:
             await requests.finish(request, b"")
         raise
+    assert answer is not None  # noqa: S101 - no change is answered by a stream
     kept = msgspec.structs.replace(
         record, status=answer.status, headers=answer.headers, body=_without_payload(answer.body)
     )

@@ -11,8 +11,8 @@ from typing import Final
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
 from duepoint.httpapi import bulk, calls, members, operations, problems
+from duepoint.httpapi.calls import Operation
 from duepoint.httpapi.dashboard import forecasts, objects
-from duepoint.httpapi.operations import Operation
 from duepoint.model import answers, member, schemas
 from duepoint.model.answers import Problem
 from duepoint.model.schemas import TEXT, TIME, Json, about, object_of

@@ -5,11 +5,12 @@ Routing, authorisation, parameter checks and the OpenAPI document all follow fro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib import parse
 
 from duepoint.httpapi import bulk, calls, listing, members
+from duepoint.httpapi.calls import DECIDING, Operation
 from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import (
@@ -22,86 +23,8 @@ from duepoint.model.answers import (
     Triggered,
 )
 from duepoint.model.member import WrittenFields
-from duepoint.model.vocabulary import Fields
-from duepoint.net.httpserver import HttpResponse
 
-BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
-
-
-#: Headers that change what a request means; a change that does not support one refuses it.
-DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
 _MATCH, _, _KEY, _SAFETY = DECIDING
-
-
-class Operation(NamedTuple):
-    """One operation.
-
-    Attributes:
-        name: its ``operationId``, and its label in metrics.
-        path: below ``base``.
-        handle: carries it out; returns None if it has answered with a stream.
-        needs: verbs on ``schedulesets/schedules``. A PUT needs create with If-None-Match, update
-            with If-Match, both without. Empty: the API server decides by the caller's own token.
-        parameters: names of the query parameters.
-        limit: default and largest page size, if ``limit`` is one of the parameters.
-        body: the fields of the request's body, or of a row.
-        answers: the body of each success, by status; a list = a page of such; None = no body.
-        headers: those of ``DECIDING`` that it supports.
-        rights: what it needs, in words, if that is not a verb on the members of a set.
-    """
-
-    name: str
-    method: str
-    path: str
-    handle: Callable[[calls.Call], Awaitable[HttpResponse | None]]
-    needs: tuple[str, ...]
-    summary: str
-    parameters: tuple[str, ...] = ()
-    body: type[Fields] | None = None
-    answers: Mapping[int, type[Fields] | list[type[Fields]] | None] = {}
-    headers: tuple[str, ...] = ()
-    limit: tuple[int, int] = (100, 1_000)
-    is_bulk: bool = False
-    rights: str = ""
-    base: str = BASE
-
-    @property
-    def is_of_set(self) -> bool:
-        """Whether it concerns a set, and its rights are verbs on the set's members."""
-        return bool(self.needs)
-
-    @property
-    def is_change(self) -> bool:
-        """Whether it is a change, so that a repeat with the same key gets the first answer."""
-        return _KEY in self.headers
-
-    @property
-    def body_types(self) -> tuple[str, ...]:
-        """Return the content types that a body may have; empty if there is no body."""
-        if self.is_bulk:
-            return (calls.NDJSON,)
-        if not self.body:
-            return ()
-        return (calls.MERGE_PATCH, calls.JSON) if self.method == "PATCH" else (calls.JSON,)
-
-    def verbs(self, headers: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the verbs that a request with these headers needs."""
-        if self.method != "PUT":
-            return self.needs
-        if "if-none-match" in headers:
-            return ("create",)
-        return ("update",) if "if-match" in headers else self.needs
-
-    def check_deciding(self, headers: Mapping[str, str]) -> None:
-        """Raise Problem InvalidParameter for a condition or promise that it would ignore."""
-        if self.method == "GET" or not self.is_of_set:
-            return
-        for name in DECIDING:
-            if name not in self.headers and name.lower() in headers:
-                taken = ", ".join(self.headers) or "none"
-                message = f"this operation does not take it; it takes {taken}"
-                raise OperationProblem("InvalidParameter", message, field=name)
-
 
 OPERATIONS: Final = (
     Operation(

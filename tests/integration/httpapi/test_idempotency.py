@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from duepoint.delayqueue import apirequests, delayqueue
-from duepoint.httpapi import idempotency
+from duepoint.httpapi import access, idempotency
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.httpserver import HttpResponse
 from tests.fakes.fakeclock import FakeClock
 from tests.support import queueing
 
-ASKED = ("POST", "member:trigger")
 _REPEATS = 5
 
 
@@ -39,13 +39,19 @@ async def test_repeats_at_once_of_a_lost_request_are_carried_out_once(valkey, ke
     async def lost(_):
         raise asyncio.CancelledError
 
-    async def carried_out(chosen):
-        runs.append(chosen["run"])
+    async def carried_out(call):
+        runs.append(call.chosen["run"])
         return HttpResponse(202, (), b"{}")
 
     def asked(do, run):
-        request = apirequests.RepeatedRequest("shop", "set", "key", clock.now_us())
-        return idempotency.once(requests, request, ASKED, {"run": run}, do)
+        call = SimpleNamespace(
+            shared=SimpleNamespace(queue=SimpleNamespace(api_requests=requests)),
+            owned=SimpleNamespace(owner="set"), caller=access.Caller(access.User("a")),
+            request=SimpleNamespace(headers={}), namespace="shop", id="member", body=b"",
+            operation=SimpleNamespace(name="triggerMember", handle=do),
+            chosen={"run": run, "now_us": clock.now_us()},
+        )  # fmt: skip
+        return idempotency.once(call, "key")
 
     with pytest.raises(asyncio.CancelledError):
         await asked(lost, "first")

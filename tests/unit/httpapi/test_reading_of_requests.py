@@ -38,7 +38,7 @@ def test_a_merge_patch_is_that_of_the_rfc(target, patch, merged):
 def call(**headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = types.SimpleNamespace(headers=named)
-    return calls.Call(request=request, shared=None, caller=None)
+    return calls.Call(request=request, shared=None, operation=None, caller=None)
 
 
 @pytest.mark.parametrize(("text", "tag"), [('"1f0a33c2"', "1f0a33c2"), ("*", "*")])
