@@ -147,30 +147,26 @@ class Caller:
 
 
 class _Refusals:
-    """A token bucket per address that limits invalid tokens."""
+    """Limits invalid tokens from one address."""
 
     def __init__(self) -> None:
-        #: How many tries each address had left, and when; they refill over time.
-        self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
+        #: Until when the invalid tokens of each address use up its rate.
+        self._until: collections.OrderedDict[str, float] = collections.OrderedDict()
 
     def check(self, owner: str) -> None:
         """Raise Problem TooManyRequests if this address has to wait."""
-        if self._now(owner)[0] < 1:
+        ahead = self._until.get(owner, 0.0) - asyncio.get_running_loop().time()
+        if ahead * _REFUSED_PER_SECOND > _REFUSED_AT_ONCE - 1:
             message = "too many tokens from this address were not valid; repeat it later"
             raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
 
     def count(self, owner: str) -> None:
         """Count an invalid token from this address."""
-        left, now = self._now(owner)
-        self._left[owner] = left - 1, now
-        self._left.move_to_end(owner)
-        if len(self._left) > _MOST_ADDRESSES:
-            self._left.popitem(last=False)
-
-    def _now(self, owner: str) -> tuple[float, float]:
-        now = asyncio.get_running_loop().time()
-        left, since = self._left.get(owner, (_REFUSED_AT_ONCE, now))
-        return min(_REFUSED_AT_ONCE, left + (now - since) * _REFUSED_PER_SECOND), now
+        since = max(self._until.get(owner, 0.0), asyncio.get_running_loop().time())
+        self._until[owner] = since + 1 / _REFUSED_PER_SECOND
+        self._until.move_to_end(owner)
+        if len(self._until) > _MOST_ADDRESSES:
+            self._until.popitem(last=False)
 
 
 class Access:
@@ -179,14 +175,11 @@ class Access:
     def __init__(self, api: port.Api, audiences: tuple[str, ...] = ()) -> None:
         self._api = api
         self._audiences = audiences
-        self._callers: Remembered[bytes, Caller | None] = Remembered(
-            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS
-        )
-        self._rights: Remembered[tuple[bytes, Attributes], bool] = Remembered(
-            _MOST_KNOWN, yes=YES_SECONDS, no=NO_SECONDS
-        )
-        self._token_places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
-        self._places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
+        seconds = {"yes": YES_SECONDS, "no": NO_SECONDS}
+        self._callers = Remembered[bytes, Caller | None](_MOST_KNOWN, **seconds)
+        self._rights = Remembered[tuple[bytes, Attributes], bool](_MOST_KNOWN, **seconds)
+        self._token_places = shares.FairPlaces[str](_MOST_ASKED)
+        self._places = shares.FairPlaces[str](_MOST_ASKED)
         self._refusals = _Refusals()
 
     async def caller(self, authorization: str, peer: str = "") -> Caller:

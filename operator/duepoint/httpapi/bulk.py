@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Final
 
@@ -91,28 +92,25 @@ def _place(call: Call) -> Iterator[None]:
 async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
     """Carry out all rows of the stream; raises ConnectionError if the client has gone away."""
     fatal: OperationProblem | None = None
-    under_way: asyncio.Task[None] | None = None
+    under_way = asyncio.create_task(asyncio.sleep(0))  # the batch before the first one
     line = 0
     try:
         async for lines in _lines(call):
             reader = None if removes else call.owned.reader
             rows = await read(reader, lines, call.shared.clock.now_us())
-            if under_way is not None:
-                await under_way
+            await under_way
             under_way = asyncio.create_task(_carry_out(call, stream, rows, line + 1))
             line += len(lines)
             await asyncio.sleep(0)  # let the batch start before the next one is read
-        if under_way is not None:
-            await under_way
+        await under_way
     except OperationProblem as problem:
         fatal = problem
     except Refused as refused:
         fatal = problems.of_status(refused.status, str(refused))
     finally:
-        if under_way is not None:
-            await asyncio.wait({under_way})
-            _ = under_way.cancelled() or under_way.exception()  # else asyncio would log it
-    lost = None if under_way is None else under_way.exception()
+        await asyncio.wait({under_way})
+        _ = under_way.cancelled() or under_way.exception()  # else asyncio would log it
+    lost = under_way.exception()
     if lost is not None and not isinstance(lost, OperationProblem):
         raise lost  # its answers did not reach the client
     if fatal is not None:
@@ -127,34 +125,28 @@ async def _lines(call: Call) -> AsyncIterator[list[bytes]]:
     loop = asyncio.get_running_loop()
     since = loop.time()
     async for piece in call.request.body.pieces():
-        parts = (rest + piece).split(b"\n")
-        rest = parts.pop()
+        *parts, rest = (rest + piece).split(b"\n")
         lines = [part for part in parts if part.strip()]
         empty += len(parts) - len(lines)
         if not lines and loop.time() - since > _ROW_SECONDS:
             raise OperationProblem("RequestTimeout", f"no row came in {_ROW_SECONDS:.0f} s")
-        within = _count_within_bounds(lines, count)
-        begin = 0
-        while begin < within:
-            most = max(1, min(_TOGETHER, call.owned.changes_per_second // 2))
-            yield lines[begin : min(begin + most, within)]
-            begin += most
-        count += within
-        if within < len(lines) or len(rest) > memberjson.MOST_ROW_BYTES or empty > MOST_ROWS:
+        taken = list(itertools.takewhile(_is_short, lines[: MOST_ROWS - count]))
+        most = max(1, min(_TOGETHER, call.owned.changes_per_second // 2))
+        for begin in range(0, len(taken), most):
+            yield taken[begin : begin + most]
+        count += len(taken)
+        if len(taken) < len(lines) or len(rest) > memberjson.MOST_ROW_BYTES or empty > MOST_ROWS:
             raise _out_of_bounds(count)
         if lines:
             since = loop.time()
     if rest.strip():
-        if not _count_within_bounds([rest], count):
+        if count == MOST_ROWS:
             raise _out_of_bounds(count)
         yield [rest]
 
 
-def _count_within_bounds(lines: list[bytes], count: int) -> int:
-    """Return how many of these lines are within the bounds, after ``count`` others."""
-    allowed = min(len(lines), MOST_ROWS - count)
-    long = (place for place in range(allowed) if len(lines[place]) > memberjson.MOST_ROW_BYTES)
-    return next(long, allowed)
+def _is_short(line: bytes) -> bool:
+    return len(line) <= memberjson.MOST_ROW_BYTES
 
 
 def _out_of_bounds(count: int) -> OperationProblem:

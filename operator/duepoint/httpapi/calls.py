@@ -71,18 +71,16 @@ class Shared:
     def __post_init__(self) -> None:
         queue = self.queue
         self.sets = ownsets.OwnSets(queue.sets, queue.members, queue.api_requests)
-        self.streams: shares.FairPlaces[str] = shares.FairPlaces(
-            _MOST_STREAMS, greed=None, most=_MOST_OF_A_NAMESPACE
+        self.streams = shares.FairPlaces[str](_MOST_STREAMS, greed=None, most=_MOST_OF_A_NAMESPACE)
+        self.durability = Remembered[None, serverhealth.ServerDurability](
+            1, yes=_DURABILITY_SECONDS
         )
-        self.durability: Remembered[None, serverhealth.ServerDurability] = Remembered(
-            1, yes=_DURABILITY_SECONDS, no=_DURABILITY_SECONDS
+        self.places = shares.FairPlaces[str](transport.REQUEST_CONNECTIONS)
+        self.whole = Remembered[None, Fields](1, yes=_QUEUE_SECONDS)
+        self.forecasts = Remembered[tuple[object, ...], Fields](
+            _MOST_FORECASTS, yes=_FORECAST_SECONDS
         )
-        self.places: shares.FairPlaces[str] = shares.FairPlaces(transport.REQUEST_CONNECTIONS)
-        self.whole: Remembered[None, Fields] = Remembered(1, yes=_QUEUE_SECONDS, no=_QUEUE_SECONDS)
-        self.forecasts: Remembered[tuple[object, ...], Fields] = Remembered(
-            _MOST_FORECASTS, yes=_FORECAST_SECONDS, no=_FORECAST_SECONDS
-        )
-        self.forecast_turns: shares.FairPlaces[str] = shares.FairPlaces(1)
+        self.forecast_turns = shares.FairPlaces[str](1)
 
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
@@ -363,12 +361,6 @@ def has_type(header: str | None, *types: str) -> bool:
     kind, *options = (each.strip().lower() for each in header.split(";"))
     charsets = [each.removeprefix("charset=") for each in options if each.startswith("charset=")]
     return kind in types and all(each.strip('"') in ("utf-8", "utf8") for each in charsets)
-
-
-def check_id(id_: str) -> None:
-    """Raise Problem InvalidField if no member can have this id."""
-    if not memberjson.is_id(id_):
-        raise OperationProblem("InvalidField", memberjson.wrong_id(id_), field="id")
 
 
 def refused_row(error: memberjson.RowError) -> OperationProblem:

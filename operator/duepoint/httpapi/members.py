@@ -82,7 +82,8 @@ async def _stored(call: Call) -> values.StoredMember | None:
 
 
 async def put(call: Call) -> HttpResponse:
-    calls.check_id(call.id)
+    if not memberjson.is_id(call.id):
+        raise OperationProblem("InvalidField", memberjson.wrong_id(call.id), field="id")
     call.owned.check_open()
     row = _row(call, call.body, call.id, call.shared.clock.now_us())
     if_match = call.tag("If-Match")

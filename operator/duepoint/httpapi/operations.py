@@ -213,7 +213,12 @@ class Routes:
         if segments[1:2] != ["v1"] or not methods or "" in found.values():
             message = "there is no such path; /openapi.json lists what there is"
             raise OperationProblem("NotFound", message)
-        return _chosen(methods, method), found
+        operation = methods.get("GET" if method == "HEAD" else method)
+        if operation is None:
+            allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
+            message = f"the path takes {allowed} only"
+            raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
+        return operation, found
 
 
 def _text(name: str, segment: str) -> str:
@@ -224,23 +229,10 @@ def _text(name: str, segment: str) -> str:
     return segment if is_one(segment) else ""
 
 
-def _chosen(methods: Mapping[str, Operation], method: str) -> Operation:
-    """Return the operation of a path by its method; raises Problem MethodNotAllowed."""
-    operation = methods.get("GET" if method == "HEAD" else method)
-    if operation is None:
-        allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
-        message = f"the path takes {allowed} only"
-        raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
-    return operation
-
-
 def _id(segment: str) -> str:
     """Return the id in a segment; empty if a proxy or client could read it as another path."""
-    if "%" not in segment:
-        text = segment
-    else:
-        try:
-            text = parse.unquote(segment, errors="strict")
-        except UnicodeDecodeError:
-            return ""
+    try:
+        text = parse.unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        return ""
     return "" if text in (".", "..") or "/" in text or not text.isprintable() else text

@@ -161,9 +161,7 @@ class OwnSets:
         self._stored = stored
         self._requests = requests
         self._members = population
-        self._known: Remembered[tuple[str, str], OwnSet | None] = Remembered(
-            _MOST_KNOWN, yes=_FRESH_SECONDS, no=_FRESH_SECONDS
-        )
+        self._known = Remembered[tuple[str, str], OwnSet | None](_MOST_KNOWN, yes=_FRESH_SECONDS)
         self._rules = memberjson.KeptRules(MOST_RULES_BYTES)
         self.gets: Grouping[OwnSet, str, values.StoredMember | None] = Grouping(
             lambda owned, ids: population.lookups.get(owned.record, ids)

@@ -21,12 +21,12 @@ class Remembered(Generic[KeyT, FoundT]):
         most: largest number of cached yes answers (true ones). A tenth as many no answers are
             cached, in a part of their own: requests for made-up things evict no yes.
         yes: seconds for which a yes is fresh.
-        no: seconds for which a no is fresh.
+        no: seconds for which a no is fresh; None = as long.
     """
 
-    def __init__(self, most: int, *, yes: float, no: float) -> None:
+    def __init__(self, most: int, *, yes: float, no: float | None = None) -> None:
         self._most = most
-        self._seconds = yes, no
+        self._seconds = yes, yes if no is None else no
         #: Each answer, and until when it is fresh, on the loop's clock.
         self._yes: collections.OrderedDict[KeyT, tuple[FoundT, float]] = collections.OrderedDict()
         self._no: collections.OrderedDict[KeyT, tuple[FoundT, float]] = collections.OrderedDict()

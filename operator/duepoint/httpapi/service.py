@@ -44,9 +44,7 @@ async def serve(
     health.well(_SERVING)
     telemetry.logger.info("serving", port=server.port, tls=tls is not None)
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            if tls is not None:
-                await stack.enter_async_context(services.beside(tls.watch()))
+        async with contextlib.nullcontext() if tls is None else services.beside(tls.watch()):
             await stop.wait()
         # A Service still routes to a Pod for some moments after its SIGTERM.
         health.unwell(_SERVING, "draining")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from importlib import resources
-from typing import Final, NamedTuple
+from typing import Final
 
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.httpserver import Headers, HttpRequest, HttpResponse
@@ -42,14 +42,6 @@ _SECURITY: Final[Headers] = (
 )
 
 
-class WebFile(NamedTuple):
-    """A file with its response headers."""
-
-    body: bytes
-    headers: Headers
-    tag: str
-
-
 class WebFiles:
     """The files by path: the OpenAPI document, and those of the dashboard if there is one."""
 
@@ -79,12 +71,12 @@ class WebFiles:
         if found is None:
             raise OperationProblem("NotFound", "the dashboard has no such file")
         known = request.headers.get("if-none-match", "").split(",")
-        if found.tag in (each.strip().removeprefix("W/") for each in known):
+        if dict(found.headers)["ETag"] in (each.strip().removeprefix("W/") for each in known):
             return HttpResponse(304, found.headers)
-        return HttpResponse(200, found.headers, found.body)
+        return found
 
 
-def _file(kind: str, body: bytes) -> WebFile:
+def _file(kind: str, body: bytes) -> HttpResponse:
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers: Headers = (
         ("Content-Type", TYPES[kind]),
@@ -92,4 +84,4 @@ def _file(kind: str, body: bytes) -> WebFile:
         ("Cache-Control", "no-cache"),
         *_SECURITY,
     )
-    return WebFile(body, headers, tag)
+    return HttpResponse(200, headers, body)

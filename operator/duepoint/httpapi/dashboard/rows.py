@@ -15,11 +15,12 @@ from duepoint.kube import schedules as objects
 from duepoint.model.vocabulary import Fields, Time, choices, within
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType, Reason
-from duepoint.schedules.diagnosis import Row, ScheduleHealth, Shown
+from duepoint.schedules.diagnosis import Diagnosis, Row, ScheduleHealth, Shown
 
 #: Instants are compared as text up to whole seconds; fractions differ in length.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
+_UNREADABLE: Final = Diagnosis(health=ScheduleHealth.PROBLEM, about=Shown(reason="Unreadable"))
 #: The health of a set by its conditions, the worst first.
 _SET_HEALTH: Final = {
     ConditionType.STALLED: ScheduleHealth.PROBLEM,
@@ -118,33 +119,39 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
     """Return the line of a Schedule in the list."""
-    namespace, name = item.metadata.namespace, item.metadata.name
-    if (decoded := _decoded(item)) is None:
-        return ScheduleRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
-    spec, status = decoded
+    spec, status = _decoded(item) or (Spec(), None)
+    if status is None:
+        return ScheduleRow(**_standing(item, _Status(), _UNREADABLE))
     newest = next(iter(status.recent_runs or ()), None)
     found = diagnosis.of(
         status.conditions or (),
         is_current=status.observed_generation >= item.metadata.generation,
         is_suspended=objects.is_suspended(spec.suspend, spec.suspend_until, now_us),
     )
-    about = found.about
     return ScheduleRow(
-        namespace=namespace,
-        name=name,
+        **_standing(item, status, found),
         schedule=spec.schedule or ", ".join(spec.schedules or ()),
         time_zone=spec.time_zone or "",
         next=status.next_schedule_time or "",
-        last=status.last_schedule_time or "",
         result=newest.outcome if newest else "",
-        target=status.target or "",
-        health=found.health.value,
-        reason=about.reason if about else "",
-        message=about.message[:200] if about else "",
     )
 
 
-def _decoded(item: objects.Schedule | objects.ScheduleSet) -> tuple[Spec, _Status] | None:
+def _standing(item: objects.Schedule, status: _Status, found: Diagnosis) -> dict[str, Any]:
+    """Return the fields that the lines of Schedules and sets have in common."""
+    about = found.about
+    return {
+        "namespace": item.metadata.namespace,
+        "name": item.metadata.name,
+        "last": status.last_schedule_time or "",
+        "target": status.target or "",
+        "health": found.health.value,
+        "reason": about.reason if about else "",
+        "message": about.message[:200] if about else "",
+    }
+
+
+def _decoded(item: objects.Schedule) -> tuple[Spec, _Status] | None:
     """Decode spec and status; None if another version has written fields of another type."""
     try:
         return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
@@ -213,27 +220,20 @@ def _advice(reason: str, namespace: str, name: str) -> list[str]:
 
 def schedule_set(item: objects.ScheduleSet) -> SetRow:
     """Return the line of a ScheduleSet in the list."""
-    namespace, name = item.metadata.namespace, item.metadata.name
-    if (decoded := _decoded(item)) is None:
-        return SetRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
-    _, status = decoded
+    _, status = _decoded(item) or (Spec(), None)
+    if status is None:
+        return SetRow(**_standing(item, _Status(), _UNREADABLE))
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
     if worst := [type_ for type_ in _SET_HEALTH if type_ in conditions]:
-        health, about = _SET_HEALTH[worst[0]], conditions[worst[0]]
+        found = Diagnosis(health=_SET_HEALTH[worst[0]], about=conditions[worst[0]])
     elif status.observed_generation < 0:
-        health, about = ScheduleHealth.WAITING, diagnosis.UNSEEN
+        found = Diagnosis(health=ScheduleHealth.WAITING, about=diagnosis.UNSEEN)
     else:
-        health, about = ScheduleHealth.OK, None
+        found = Diagnosis(health=ScheduleHealth.OK)
     return SetRow(
-        namespace=namespace,
-        name=name,
+        **_standing(item, status, found),
         members=status.members,
         in_flight=status.in_flight,
         next=status.next_due_time or "",
-        last=status.last_schedule_time or "",
         lag_seconds=status.lag_seconds,
-        target=status.target or "",
-        health=health.value,
-        reason=about.reason if about else "",
-        message=about.message[:200] if about else "",
     )
