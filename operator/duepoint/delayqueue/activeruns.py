@@ -4,7 +4,7 @@ A *run* is a slot and, for a manual or backfilled one, its tag: the end of its o
 (8 or 12 bytes). ``active:<id>`` is a HASH, run -> state, target, timing version, name of its Job.
 The empty field has the *stamp*: 8 random bytes, new with each change, by which ``activeruns.lua``
 compares and sets; then the mark, which names the state for which the runs are complete. The hash
-may be out of date: the state of a run is verified before it keeps a slot from starting.
+may be out of date: before a run prevents a slot from starting, its state is verified.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from duepoint.schedules import definition, points
 Run = NewType("Run", bytes)
 """Slot in us (8 bytes, big-endian) and run tag (0 or 4 bytes)."""
 
-
-_SLOT = 8
-_NAME = 6  # state, target, timing version come before it
-_STAMP = 8  # random bytes; the mark follows
+_KIND_OFFSET, _RUN_OFFSET = 12, 13  # in a member, after the id and the timing version
+_SLOT_BYTES = 8
+_NAME_OFFSET = 6  # state, target, timing version come before it
+_STAMP_BYTES = 8  # random bytes; the mark follows
 
 
 class ActiveRunState(enum.StrEnum):
@@ -41,7 +41,7 @@ class ActiveRunState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRun:
-    """One run.
+    """A run with its stored value.
 
     Attributes:
         value: the stored value: state, target, timing version, name of its Job.
@@ -57,7 +57,7 @@ class ActiveRun:
 
     @property
     def version(self) -> points.TimingVersion:
-        return points.TimingVersion(self.value[2:_NAME])
+        return points.TimingVersion(self.value[2:_NAME_OFFSET])
 
     @property
     def is_job(self) -> bool:
@@ -66,18 +66,18 @@ class ActiveRun:
     @property
     def job(self) -> str:
         """The name of its Job; empty for a delivery."""
-        return self.value[_NAME:].decode()
+        return self.value[_NAME_OFFSET:].decode()
 
     @property
     def slot_us(self) -> int:
         """The slot; 0 for a Job whose name is not ours."""
-        slot_us = int.from_bytes(self.run[:_SLOT], "big")
+        slot_us = int.from_bytes(self.run[:_SLOT_BYTES], "big")
         return slot_us if slot_us < points.DUE_LIMIT_US else 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a ScheduleRun requested it; its slot is not one of the regular sequence."""
-        return len(self.run) > _SLOT
+        """Whether a ScheduleRun requested it, so that its slot is not a regular one."""
+        return len(self.run) > _SLOT_BYTES
 
     def as_(self, state: ActiveRunState) -> ActiveRun:
         """Return the same run in this state."""
@@ -94,7 +94,7 @@ class EndedRun:
 
 def run_of(member: bytes) -> Run:
     """Return the run of an occurrence."""
-    return Run(member[13:])
+    return Run(member[_RUN_OFFSET:])
 
 
 def active(run: Run, version: points.TimingVersion, job: str) -> ActiveRun:
@@ -106,7 +106,7 @@ def active(run: Run, version: points.TimingVersion, job: str) -> ActiveRun:
 def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
     """Return the run of a Schedule's Job, by its name and its slot.
 
-    A Job whose name is not ours (a user made it) gets a run of its own.
+    A Job whose name is not ours, because a user created it, gets a run of its own.
     """
     if slot_us is not None and 0 <= slot_us < points.DUE_LIMIT_US:
         slot = slot_us.to_bytes(8, "big")
@@ -128,7 +128,7 @@ class Tried:
     """The occurrence by which a run is being tried, or waits to be.
 
     Attributes:
-        due_us: at or above ``points.DUE_LIMIT_US`` a worker holds it.
+        due_us: when it is due; from ``points.DUE_LIMIT_US`` up, a worker holds it.
     """
 
     member: bytes
@@ -136,10 +136,10 @@ class Tried:
 
     @property
     def kind(self) -> int:
-        return self.member[12]
+        return self.member[_KIND_OFFSET]
 
     def is_later_than(self, now_us: float) -> bool:
-        """Whether it is due later and no worker holds it."""
+        """Whether it is due after this instant and no worker holds it."""
         return now_us < self.due_us < points.DUE_LIMIT_US
 
 
@@ -152,8 +152,8 @@ class ActiveRuns:
         tried: the occurrences of these runs; if the mark differs from the requested one, all
             occurrences of the Schedule.
         stamp: the stored stamp; empty = none.
-        history: replication id of the server: after a change of it the last writes may be lost.
-        is_held: whether the claim that asks holds its occurrence.
+        history: replication id of the server; once it changes, the last writes may be lost.
+        is_held: whether the worker that reads them still holds its occurrence.
     """
 
     now_us: int
@@ -166,12 +166,12 @@ class ActiveRuns:
     @property
     def mark(self) -> str:
         """The name of the state for which the runs are complete."""
-        return self.stamp[_STAMP:].decode()
+        return self.stamp[_STAMP_BYTES:].decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of the runs, and of occurrences beside them.
+    """A change of the runs, and of occurrences with them.
 
     Attributes:
         due: occurrences to make due at once, unless a worker holds them.
@@ -184,11 +184,11 @@ class Change:
     waiting: messages.Occurrence | None = None
 
     def is_none(self, known: ActiveRuns) -> bool:
-        """Whether everything stays as it is."""
+        """Whether the change would leave everything as it is."""
         is_same = (self.runs, self.mark) == (known.runs, known.mark)
         return is_same and not self.due and self.waiting is None
 
 
 def new_stamp(mark: str) -> bytes:
-    """Return a stamp that no other change has."""
-    return secrets.token_bytes(_STAMP) + mark.encode()
+    """Return a stamp for this mark, which no other change has."""
+    return secrets.token_bytes(_STAMP_BYTES) + mark.encode()

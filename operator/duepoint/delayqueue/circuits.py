@@ -1,11 +1,11 @@
-"""Circuit breakers that all workers share, and receivers that are gone.
+"""Circuit breakers that all workers share, and receivers that answered 410 Gone.
 
 A circuit breaker stops deliveries to a failing receiver, and decides when they may go on. Each
 worker counts the failures of its own calls and opens the circuit for all. While it is open, no
 worker calls before ``until_us``; then one worker gets the probe, a key that expires, and its
 outcome closes the circuit or opens it for twice as long (M. Nygard, "Release It!"). A success that
 was in flight when it opened changes nothing. Only failing receivers are stored, so the one hash is
-small. If it is lost, workers find out again by calling. Times are the server's, in microseconds.
+small. If it is lost, failing calls fill it again. Times are the server's, in microseconds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from duepoint.delayqueue import index
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
 
-#: Most receivers and Schedules that are stored; further ones are called as if they were healthy.
+#: Most receivers and Schedules to store; others are called as if they were healthy.
 MOST_KNOWN = 10_000
 
-_HOST, _GONE = b"h", b"g"
+_HOST, _GONE = b"h", b"g"  # how the fields of the hash begin
 
 TypeT = TypeVar("TypeT")
 
@@ -40,7 +40,7 @@ class CircuitRule:
             failed, all within this time.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
         forget_us: a receiver that is no longer called is forgotten after this.
-        gone_us: the same for a receiver that is gone, so that a deleted Schedule takes no room.
+        gone_us: the same for a receiver that is gone, so that deleted Schedules take no space.
     """
 
     most_in_a_row: int = 10
@@ -52,7 +52,7 @@ class CircuitRule:
     gone_us: int = 35 * 86_400_000_000
 
     def trouble_of(self, calls: Sequence[tuple[float, bool]]) -> str:
-        """Return why a circuit opens after these calls, the last ``last_calls``; empty if not.
+        """Return why these calls, at most the newest ``last_calls``, open a circuit; empty = not.
 
         Each is the time at which it ended, in seconds, and whether it failed.
         """
@@ -70,8 +70,8 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """An open circuit.
 
     Attributes:
-        until_us: no probe before this.
-        wait_us: how long it was opened for the last time.
+        until_us: when the next probe may begin.
+        wait_us: for how long it was last opened.
         since_us: when it opened.
         why: which failures opened it, in words.
         cause: the newest failure, in our words; empty if unknown.
@@ -116,7 +116,7 @@ class Circuits:
     rule: CircuitRule = CircuitRule()
 
     async def read(self) -> Board:
-        """Return all open circuits and gone receivers; remove those unused for long."""
+        """Return all open circuits and gone receivers; remove those not used for long."""
         time, found = await self.index.read(
             "read the circuits", ("TIME",), ("HGETALL", self.index.keys.circuits)
         )
@@ -127,21 +127,21 @@ class Circuits:
         for field, value in scripting.fields(found).items():
             name = field[1:].decode(errors="replace")
             if field[:1] == _HOST:
-                circuit = self._as_of(_decoded(value, Circuit), now_us)
+                circuit = self._capped(_decoded(value, Circuit), now_us)
                 hosts[name] = circuit
                 if now_us > circuit.until_us + self.rule.forget_us:
                     stale.append(field)
             elif field[:1] == _GONE:
-                known = _decoded(value, _Gone)
-                gone[name] = known.generation
-                if now_us > known.since_us + self.rule.gone_us:
+                receiver = _decoded(value, _Gone)
+                gone[name] = receiver.generation
+                if now_us > receiver.since_us + self.rule.gone_us:
                     stale.append(field)
         if stale:
             await self.index.read("forget circuits", ("HDEL", self.index.keys.circuits, *stale))
         return Board(now_us=now_us, hosts=hosts, gone=gone)
 
     @staticmethod
-    def _as_of(circuit: Circuit, now_us: int) -> Circuit:
+    def _capped(circuit: Circuit, now_us: int) -> Circuit:
         """Cap the wait at its own length, in case the server's clock was ahead when it opened."""
         until_us = min(circuit.until_us, now_us + circuit.wait_us)
         return msgspec.structs.replace(circuit, until_us=until_us)
@@ -160,38 +160,38 @@ class Circuits:
             await self.index.read("open a circuit", ("HSETNX", key, field, value))
 
     async def probe(self, host: str, hold_seconds: float) -> tuple[bool, Circuit | None, int]:
-        """Return whether the caller got the probe, the circuit (None = closed), the server's time.
+        """Try to take the probe; return whether it did, the circuit (None = closed), and the time.
 
-        The caller must call ``probed`` within the time for which it holds the probe.
+        A caller that got the probe must call ``probed`` within ``hold_seconds``.
         """
         lock, hold_ms = self._lock(host), max(1, int(hold_seconds * 1_000))
-        ask = ("HGET", self.index.keys.circuits, _HOST + host.encode())
+        get_circuit = ("HGET", self.index.keys.circuits, _HOST + host.encode())
         try:
-            time, value, given = await self.index.read(
-                "ask for a probe", ("TIME",), ask, ("SET", lock, b"", "NX", "PX", hold_ms)
+            time, value, granted = await self.index.read(
+                "ask for a probe", ("TIME",), get_circuit, ("SET", lock, b"", "NX", "PX", hold_ms)
             )
         except queue_errors.WriteRefused:  # the server is full: everyone who asks may probe
-            time, value = await self.index.read("ask for a probe", ("TIME",), ask)
-            given = True
+            time, value = await self.index.read("ask for a probe", ("TIME",), get_circuit)
+            granted = True
         now_us = scripting.time_us(time)
-        circuit = None if value is None else self._as_of(_decoded(value, Circuit), now_us)
-        if given and (circuit is None or circuit.until_us > now_us):
+        circuit = None if value is None else self._capped(_decoded(value, Circuit), now_us)
+        if granted and (circuit is None or circuit.until_us > now_us):
             await self.index.read("give a probe back", ("DEL", lock))
-            given = False
-        return bool(given), circuit, now_us
+            granted = False
+        return bool(granted), circuit, now_us
 
     async def probed(self, host: str, succeeded: bool | None, cause: str = "") -> None:  # noqa: FBT001 - the outcome
-        """Record the outcome of a probe; None = it does not tell whether the receiver is well."""
+        """Record the outcome of a probe and release it; None = the receiver's health is unknown."""
         key, field = self.index.keys.circuits, _HOST + host.encode()
         if succeeded:
             await self.index.read("close a circuit", ("HDEL", key, field))
         elif succeeded is False:
             time, value = await self.index.read("read a circuit", ("TIME",), ("HGET", key, field))
             if value is not None:
-                known = _decoded(value, Circuit)
-                wait_us = min(2 * known.wait_us, self.rule.most_wait_us)
+                circuit = _decoded(value, Circuit)
+                wait_us = min(2 * circuit.wait_us, self.rule.most_wait_us)
                 longer = msgspec.structs.replace(
-                    known,
+                    circuit,
                     until_us=scripting.time_us(time) + wait_us,
                     wait_us=wait_us,
                     cause=_cut(cause),

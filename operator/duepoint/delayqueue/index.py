@@ -1,7 +1,7 @@
 """One process's access to the index: servers, scripts, names of keys, and the last layout read.
 
 Every service of the queue shares this object. It owns the connections and caches the layout and the
-number of buckets. It gives plain replies: errors of the library are translated here and in
+number of buckets. Callers never see the library's errors: they are translated here and in
 ``wire.scripting``. The cache belongs to this process: a service reads the layout again when a shard
 answers that it has changed.
 """
@@ -20,10 +20,10 @@ from duepoint.delayqueue import keys as keys_
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting, servers
 
-_COMMANDS_TOGETHER = 1_000
-_KEYS_TOGETHER = 8
+_COMMANDS_PER_EXCHANGE = 1_000
+_KEYS_PER_GROUP = 8
 #: Most pairs of script and shard whose fixed keys are cached.
-_MOST_KEYS_OF_SCRIPTS = 16_384
+_MOST_CACHED_KEYS = 16_384
 
 
 class Index:
@@ -32,9 +32,9 @@ class Index:
     Attributes:
         pipelined: script calls made in one turn of the event loop share a round trip.
         pipelined_durably: the same for scripts that arm; replies wait for a replica.
-        layout: the layout as it was read last; None = never.
-        on_layout: callbacks for when a different layout has been read.
-        buckets: number of buckets in a new index; an existing index brings its own.
+        layout: the layout that was read last; None = none yet.
+        on_layout: called when a different layout has been read.
+        buckets: number of buckets in a new index; an existing index keeps its own.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Index:
         self.layout: messages.Layout | None = None
         self.on_layout: list[Callable[[], None]] = []
         self.buckets = buckets
-        self._keys_of_scripts: dict[tuple[str, messages.ShardId | None], list[str]] = {}
+        self._cached_keys: dict[tuple[str, messages.ShardId | None], list[str]] = {}
 
     @property
     def client(self) -> redis.asyncio.Redis:
@@ -58,7 +58,7 @@ class Index:
         return cast("servers.OneServer", self.servers).client
 
     def known_layout(self) -> messages.Layout:
-        """Return the layout as it was read last; raises Uninitialised if it never was."""
+        """Return the layout that was read last; raises Uninitialised if there was none yet."""
         if self.layout is None:
             raise queue_errors.Uninitialised(
                 "the layout has not been read: call layouts.read() first"
@@ -68,10 +68,10 @@ class Index:
     async def whereabouts(
         self, asked: Mapping[messages.ShardId, bytes]
     ) -> dict[messages.ShardId, dict[str, object]]:
-        """Return arguments for scripts that answered ``other``, with the run id of a former server.
+        """Return script arguments that tell whether each shard's former server is still a primary.
 
-        A former server that is still a primary has handed the shard over complete. One that died,
-        or is a replica now, has not.
+        Scripts ask for them with the answer ``other`` and that server's run id. If it is still a
+        primary, it has handed over the complete shard. If it died or is a replica, it has not.
         """
         if not asked:
             return {}
@@ -113,17 +113,17 @@ class Index:
         return scripting.ScriptCall(script, [*self._fixed_keys(script, shard), *keys], **named)
 
     def _fixed_keys(self, script: str, shard: messages.ShardId | None) -> Sequence[str]:
-        """Return those keys that a script names which are fixed keys of the shard or index."""
-        found = self._keys_of_scripts.get((script, shard))
+        """Return the fixed keys of the shard or index that a script uses."""
+        found = self._cached_keys.get((script, shard))
         if found is None:
             names: keys_.ShardKeys | keys_.IndexKeys = self.keys
             if shard is not None:
                 names = self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             known = vars(names)
             found = [known[name] for name in scripting.fixed_keys(script) if name in known]
-            if len(self._keys_of_scripts) >= _MOST_KEYS_OF_SCRIPTS:
-                self._keys_of_scripts.clear()
-            self._keys_of_scripts[script, shard] = found
+            if len(self._cached_keys) >= _MOST_CACHED_KEYS:
+                self._cached_keys.clear()
+            self._cached_keys[script, shard] = found
         return found
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
@@ -145,15 +145,15 @@ class Index:
         """Return the replies of plain commands, in one round trip.
 
         Args:
-            attempted: what the commands are for, in the words of an error message.
+            attempted: what the commands are for; error messages quote it.
         """
         return scripting.good(await self.servers.exchange(commands), attempted)
 
     async def existing(self, attempted: str, keys: Sequence[str]) -> list[str]:
-        """Return those of many keys of one shard that may exist: all of a group with any.
+        """Return the keys of one shard that may exist: a group with any of them is returned whole.
 
         An index of some hundred schedules has few of the hashes that a shard can have. One command
-        tells whether there are any, and one for each group whether to read it.
+        counts all of the keys, and if some exist, one command counts those of each group.
         """
         if not keys:
             return []
@@ -163,7 +163,7 @@ class Index:
         if count == len(keys):
             return list(keys)
         groups = [
-            keys[first : first + _KEYS_TOGETHER] for first in range(0, len(keys), _KEYS_TOGETHER)
+            keys[first : first + _KEYS_PER_GROUP] for first in range(0, len(keys), _KEYS_PER_GROUP)
         ]
         counts = await self.read_many(attempted, [("EXISTS", *group) for group in groups])
         return [key for group, some in zip(groups, counts, strict=True) if some for key in group]
@@ -171,6 +171,6 @@ class Index:
     async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the replies of many commands, sent in parts that do not block the server."""
         replies: list[Any] = []
-        for first in range(0, len(commands), _COMMANDS_TOGETHER):
-            replies += await self.read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
+        for first in range(0, len(commands), _COMMANDS_PER_EXCHANGE):
+            replies += await self.read(attempted, *commands[first : first + _COMMANDS_PER_EXCHANGE])
         return replies

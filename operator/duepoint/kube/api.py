@@ -5,7 +5,7 @@ request and a fortieth for a watch event; ``transport`` has the connections. Eve
 within its timeout, with bytes or a ``kube.errors.ApiError``. After a 401 the session reads the
 credentials again, once. After a 429 all requests of the session wait, except those for the Lease.
 Requests, watches and the Lease have separate connections, so that none waits behind another. The
-caller decides which failures to retry, because it knows what a write means.
+caller decides which failures to retry, because it knows whether a write may be repeated.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PAGE_SECONDS = 60.0
 #: The largest page that is read, unless it has only one object: an API server limits pages by
 #: objects and not by bytes, and an object may have a megabyte.
 MOST_PAGE_BYTES = 8 * 1024 * 1024
-#: A page that was too large is requested again with the number of objects divided by this.
-_LESS = 8
+#: After a page that was too large, the next request asks for this many times fewer objects.
+_PAGE_DIVISOR = 8
 #: The API server ends a watch after a time in this range; jitter keeps replicas apart.
 WATCH_SECONDS = (240, 360)
 #: Waits between attempts to reopen a watch, doubled each time, with full jitter.
@@ -47,7 +47,7 @@ ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 @functools.cache
 def _requests(verb: str, resource: str, code: int) -> prometheus_client.Counter:
-    """Return the counter of requests that end so; code 0 = no answer came."""
+    """Return the counter of requests that ended with this code; 0 = there was no answer."""
     return telemetry.api_requests_total.labels(verb, resource, str(code))
 
 
@@ -61,11 +61,11 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         component: str,
         connections: transport.Transport | None = None,
     ) -> None:
-        """``connections``: shared ones, which ``close`` leaves open; None = open own ones."""
+        """``connections``: shared ones, which ``close`` leaves open; None = open new ones."""
         self._access = access
         self._is_shared = connections is not None
         self._transport = connections or transport.Transport(agent_of(component))
-        self._held_until = 0.0
+        self._throttled_until = 0.0
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -89,7 +89,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
     ) -> bytes:
         """See ``port.Api.request``."""
-        answer = await self._send_patiently(
+        answer = await self._send(
             transport.ApiRequest(
                 verb=verb,
                 path=path,
@@ -106,34 +106,35 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         """See ``port.TimedApi.time_us``."""
         deadline = _now() + port.REQUEST_TIMEOUT_SECONDS
         call = transport.ApiRequest(verb="GET", path="/version", deadline=deadline)
-        date = (await self._send_patiently(call)).headers.get("date", "")
+        date = (await self._send(call)).headers.get("date", "")
         try:
             seconds = email.utils.parsedate_to_datetime(date).timestamp()
         except (ValueError, OverflowError) as error:
             raise errors.Unavailable(f"{call.attempt}: its answer carries no time") from error
-        return int(seconds * 1e6) + 500_000  # whole seconds, cut off
+        return int(seconds * 1e6) + 500_000  # the header has whole seconds: add half of one
 
-    async def _send_patiently(self, call: transport.ApiRequest) -> httpclient.Response:
+    async def _send(self, call: transport.ApiRequest) -> httpclient.Response:
+        """Send a request; again after a 401, once, and after a 429, until its deadline."""
         renewed = False
         while True:
-            await self._wait_out_hold(call)
+            await self._wait_while_throttled(call)
             try:
-                return await self._exchange(call)
+                return await self._send_once(call)
             except errors.Unauthorized:
-                if renewed or not await self._renewed_by(call.deadline):
+                if renewed or not await self._renew_login(call.deadline):
                     raise
                 renewed = True
             except errors.Throttled as error:
-                # Up to a quarter more, so that requests that waited together come back apart.
+                # Up to a quarter longer, so that the waiting requests are not all sent at once.
                 seconds = (error.retry_after_seconds or 1.0) * (1 + _random.random() / 4)
-                self._held_until = max(self._held_until, _now() + seconds)
-                if self._held_until >= call.deadline or call.is_of_lease:
+                self._throttled_until = max(self._throttled_until, _now() + seconds)
+                if self._throttled_until >= call.deadline or call.is_of_lease:
                     raise
 
-    async def _exchange(self, call: transport.ApiRequest) -> httpclient.Response:
+    async def _send_once(self, call: transport.ApiRequest) -> httpclient.Response:
         code = 0
         try:
-            login = await self._logged_in(call.deadline)
+            login = await self._login(call.deadline)
             await faults.reach(FaultPoint.BEFORE_API_REQUEST)
             answer = await self._transport.send(call, login)
             await faults.reach(FaultPoint.AFTER_API_RESPONSE)
@@ -149,29 +150,29 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         finally:
             _requests(call.verb, port.resource_of(call.path), code).inc()
 
-    async def _logged_in(self, deadline: float) -> credentials.Login:
-        if (known := self._access.known()) is not None:
-            return known
+    async def _login(self, deadline: float) -> credentials.Login:
+        if (login := self._access.known()) is not None:
+            return login
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._access.login()
-        except base.InvalidSetting as error:  # a plugin that worked before
+        except base.InvalidSetting as error:  # the credential plugin has worked before
             raise errors.Unauthorized(str(error), sent=False) from error
 
-    async def _renewed_by(self, deadline: float) -> bool:
+    async def _renew_login(self, deadline: float) -> bool:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._access.renew()
         except (TimeoutError, base.InvalidSetting):
             return False
 
-    async def _wait_out_hold(self, call: transport.ApiRequest) -> None:
+    async def _wait_while_throttled(self, call: transport.ApiRequest) -> None:
         if call.is_of_lease:
             return
-        left = self._held_until - _now()
+        left = self._throttled_until - _now()
         if left <= 0:
             return
-        if self._held_until >= call.deadline:
+        if self._throttled_until >= call.deadline:
             raise errors.Throttled(
                 f"{call.attempt}: not sent, the API server asked to wait",
                 status=429,
@@ -192,52 +193,52 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
     ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
         decoder = _page_decoder(item_type)
-        asked = dict(query or {})
-        async with contextlib.AsyncExitStack() as asking:
-            body, limit = await self._page(path, asked, limit)
+        parameters = dict(query or {})
+        async with contextlib.AsyncExitStack() as prefetch:
+            body, limit = await self._page(path, parameters, limit)
             while True:
                 await faults.reach(FaultPoint.AFTER_LIST_PAGE)
                 page = port.decoded(decoder, body, f"GET {path}")
-                asked = {**asked, "continue": page.metadata.continue_token}
-                asked.pop("resourceVersion", None)  # the token names the version
-                asked.pop("resourceVersionMatch", None)
+                parameters = {**parameters, "continue": page.metadata.continue_token}
+                parameters.pop("resourceVersion", None)  # the token names the version
+                parameters.pop("resourceVersionMatch", None)
                 if not page.metadata.continue_token:
                     yield page
                     return
                 # The API server works on the next page while this one is being read.
-                following = asyncio.create_task(self._page(path, asked, limit))
-                asking.push_async_callback(_end, following)
+                next_page = asyncio.create_task(self._page(path, parameters, limit))
+                prefetch.push_async_callback(_cancel, next_page)
                 yield page
-                del page, body  # or three of them would be held
-                body, limit = await following
-                asking.pop_all()
+                del page, body  # otherwise three pages would be in memory
+                body, limit = await next_page
+                prefetch.pop_all()
 
     async def page(
         self, path: str, item_type: type[ItemT], *, limit: int, continue_token: str = ""
     ) -> port.ListPage[ItemT]:
-        """Return a page of a list with at most ``limit`` objects, or fewer if these are large.
+        """Return a page of a list: at most ``limit`` objects, and fewer if they are large.
 
         Args:
-            continue_token: that of the page before; empty = the first page. Gone: it is too old.
+            continue_token: from the page before; empty = the first page. Raises Gone if too old.
         """
-        asked = {"continue": continue_token} if continue_token else {}
-        body, _ = await self._page(path, asked, limit)
+        parameters = {"continue": continue_token} if continue_token else {}
+        body, _ = await self._page(path, parameters, limit)
         return port.decoded(_page_decoder(item_type), body, f"GET {path}")
 
-    async def _page(self, path: str, asked: Mapping[str, str], limit: int) -> tuple[bytes, int]:
+    async def _page(self, path: str, query: Mapping[str, str], limit: int) -> tuple[bytes, int]:
         """Return a page of a list, and the number of objects to request in the next one."""
         while True:
             call = transport.ApiRequest(
                 verb="GET",
                 path=path,
-                query={**asked, "limit": str(limit)},
+                query={**query, "limit": str(limit)},
                 deadline=_now() + _PAGE_SECONDS,
                 most_bytes=MOST_PAGE_BYTES if limit > 1 else None,
             )
             try:
-                return (await self._send_patiently(call)).body, limit
+                return (await self._send(call)).body, limit
             except httpclient.TooLarge:
-                limit = max(1, limit // _LESS)
+                limit = max(1, limit // _PAGE_DIVISOR)
 
     # -- watches ---------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                         item = port.decoded(decoder, event.object, f"WATCH {path}")
                         yield port.WatchEvent(port.ChangeType(event.type), item)
             except errors.Unauthorized:
-                if renewed or not await self._renewed_by(
+                if renewed or not await self._renew_login(
                     _now() + transport.CONNECT_TIMEOUT_SECONDS
                 ):
                     raise
@@ -282,7 +283,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         attempt = f"WATCH {path}"
         code = 0
         try:
-            login = await self._logged_in(_now() + transport.CONNECT_TIMEOUT_SECONDS)
+            login = await self._login(_now() + transport.CONNECT_TIMEOUT_SECONDS)
             watched = {
                 **(query or {}),
                 "watch": "true",
@@ -321,7 +322,7 @@ def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
     return errors.Unavailable(text, sent=transport.was_sent(error))
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait({task})
 
@@ -337,41 +338,35 @@ class UserSessions:
     """Creates sessions that act for a user, with the token from the user's request.
 
     The API server checks each request of such a session against the rights of the token's owner,
-    and its audit log has their name. We send neither our token nor our certificate, which an API
+    and its audit log names them. We send neither our token nor our certificate, which an API
     server would prefer to any token. The sessions share their connections, because a token is only
     a header; each session lasts for one request.
     """
 
-    def __init__(
-        self,
-        access: credentials.Credentials,
-        *,
-        component: str,
-    ) -> None:
+    def __init__(self, access: credentials.Credentials, *, component: str) -> None:
         """``access``: our own credentials; they name the API server and how to verify it."""
         self._access = access
         self._component = component
         self._connections = transport.Transport(agent_of(component))
-        self._own: credentials.Login | None = None
+        self._own_login: credentials.Login | None = None
         self._anonymous: credentials.Login | None = None
 
     async def of(self, token: str) -> ApiSession:
-        """Return a session of the owner of this token; raises errors.InvalidSetting."""
-        login = replace(await self._nameless(), token=token)
+        """Return a session for the owner of this token; raises errors.InvalidSetting."""
+        login = replace(await self._anonymous_login(), token=token)
         return ApiSession(
             credentials.Credentials(login),
             component=self._component,
             connections=self._connections,
         )
 
-    async def _nameless(self) -> credentials.Login:
-        """Return our login without our identity; its TLS context is created only once."""
-        own = await self._access.login()
-        place = replace(own, token=None)
-        if self._anonymous is None or self._own != place:
-            self._own = place
+    async def _anonymous_login(self) -> credentials.Login:
+        """Return our login without our identity; creates its TLS context again if ours changed."""
+        own = replace(await self._access.login(), token=None)
+        if self._anonymous is None or self._own_login != own:
+            self._own_login = own
             self._anonymous = credentials.with_context(
-                replace(place, certificate_file=None, key_file=None, ssl=None)
+                replace(own, certificate_file=None, key_file=None, ssl=None)
             )
         return self._anonymous
 

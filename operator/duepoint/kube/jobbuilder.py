@@ -1,4 +1,4 @@
-"""The builder of Jobs: turns a template and the facts of a slot into a Job.
+"""Builds the Job of a slot from the template of its Schedule and its facts.
 
 The name consists of the Schedule's name and the slot, so that the API server itself refuses a
 second Job. The slot's facts are annotations of the Pod, once, and each container gets variables
@@ -19,7 +19,7 @@ from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
-#: The label of members' Jobs in place of the former, and the annotation with the member's id.
+#: Jobs of a set's members have this label instead, and the member's id as an annotation.
 SET_LABEL = "duepoint.dev/scheduleset"
 MEMBER = "duepoint.dev/member"
 SCHEDULED_TIME = "duepoint.dev/scheduled-time"
@@ -37,12 +37,12 @@ ENVIRONMENT = {
     "DUEPOINT_TRIGGER": TRIGGER,
     "DUEPOINT_PAYLOAD": PAYLOAD,
 }
-#: With tracing also this one, from which OpenTelemetry's SDKs take their parent span.
+#: With tracing, also the variable from which OpenTelemetry's SDKs take their parent span.
 _TRACED_ENVIRONMENT = ENVIRONMENT | {"TRACEPARENT": TRACEPARENT}
 
 #: A finished Job is the proof that its slot ran: it must outlive the longest redelivery.
 MINIMUM_TTL_SECONDS = 600
-#: Keys and values of all annotations of one object (apimachinery, TotalAnnotationSizeLimitB).
+#: Most bytes in the keys and values of an object's annotations (TotalAnnotationSizeLimitB).
 ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 
 
@@ -82,12 +82,12 @@ def job_name(facts: SlotFacts) -> str:
 
 
 def _member_job_name(facts: SlotFacts, owner: points.SetIdentity) -> str:
-    """Return set, 16 hex digits and slot: a member's id may not be valid in a name."""
+    """Return the name of a member's Job, with a hash of its id, which may be invalid in a name."""
     member = hashlib.sha256(facts.schedule_uid.encode()).hexdigest()[:16]
-    begin = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
+    prefix = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
     if not facts.run_uid:
-        return begin
-    return f"{begin}-{hashlib.sha256(facts.run_uid.encode()).hexdigest()[:10]}"
+        return prefix
+    return f"{prefix}-{hashlib.sha256(facts.run_uid.encode()).hexdigest()[:10]}"
 
 
 def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
@@ -100,7 +100,7 @@ def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
 
 
 def cut_name(schedule_name: str) -> str:
-    """Return the beginning of the name of a ScheduleRun's Job."""
+    """Return a Schedule's name, cut to fit into the name of a ScheduleRun's Job."""
     # The cut may leave a dot at the end, and a part of a name must not begin with "-".
     return schedule_name[:41].rstrip(".")
 
@@ -110,7 +110,8 @@ def job_for(
 ) -> dict[str, Any]:
     """Return the Job to create for a slot from the Schedule's ``spec.jobTemplate``.
 
-    Without our variables, the API server names an invalid one by its place in the template.
+    With ``has_variables=False`` it lacks our variables: then the API server's errors name the
+    author's variables by their places in the template.
 
     Raises errors.InvalidSpec if the annotations exceed 256 KiB, which no Job may have.
     """
@@ -158,8 +159,8 @@ def _owner(facts: SlotFacts) -> dict[str, Any]:
     }
 
 
-#: Our own annotations: an author's values for them are dropped, even if we set none.
-_OWN_KEYS = frozenset(
+#: Our annotations: the author's values for them are dropped, even if we set none.
+_OUR_KEYS = frozenset(
     {
         SCHEDULED_TIME,
         PREVIOUS_TIME,
@@ -172,9 +173,9 @@ _OWN_KEYS = frozenset(
 )
 
 
-def _annotations(own: object, ours: dict[str, str | None], path: str) -> dict[str, Any]:
+def _annotations(authored: object, ours: dict[str, str | None], path: str) -> dict[str, Any]:
     """Return the author's annotations and ours; raises errors.InvalidSpec if they are too long."""
-    annotations = {key: text for key, text in _mapping(own).items() if key not in _OWN_KEYS}
+    annotations = {key: text for key, text in _mapping(authored).items() if key not in _OUR_KEYS}
     annotations |= {key: text for key, text in ours.items() if text is not None}
     size = sum(len(key.encode()) + len(str(text).encode()) for key, text in annotations.items())
     if size <= ANNOTATIONS_LIMIT_BYTES:
@@ -213,7 +214,7 @@ def _job_spec(spec: dict[str, Any], facts: SlotFacts, *, has_variables: bool) ->
 def _with_environment(container: object, environment: Mapping[str, str]) -> object:
     """Add our variables first, so that the container's own variables may refer to them."""
     if not isinstance(container, Mapping):
-        return container  # the API server will report what is wrong with it
+        return container  # the API server will report the error
     own = container.get("env") or []
     if not isinstance(own, list):
         return container

@@ -1,4 +1,4 @@
-"""A cache of actions by the digest of their content, which a definition has as its target.
+"""A cache of actions by the digest of their content, which is the target in a definition.
 
 A digest names its content for ever, so an entry is never stale. The cache is bounded by memory,
 with a share for each namespace (``shares.BytesCache``). An attempt waits with an ``outline`` and
@@ -31,7 +31,7 @@ _READS = 4
 
 
 class ActionCache:
-    """Reads each action once, as long as the cache has room for it."""
+    """Reads actions, and keeps them as long as there is room."""
 
     def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
@@ -42,19 +42,19 @@ class ActionCache:
         self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]
     ) -> Outlines:
         """Return the outlines of these actions; reads those that are not cached."""
-        made: dict[tuple[str, str], Outline] = {}
-        unknown: list[tuple[str, str]] = []
+        found: dict[tuple[str, str], Outline] = {}
+        missing: list[tuple[str, str]] = []
         for key in wanted:
-            kept = self._entries.get(*key)
-            if kept is None:
-                unknown.append(key)
+            cached = self._entries.get(*key)
+            if cached is None:
+                missing.append(key)
             else:
-                made[key] = outline(kept)
-        if unknown:
-            read = await asyncio.gather(*(self.get(shard, *key) for key in unknown))
-            for key, one in zip(unknown, read, strict=True):
-                made[key] = one if isinstance(one, ActionUnreadable) else outline(one)
-        return made
+                found[key] = outline(cached)
+        if missing:
+            actions_read = await asyncio.gather(*(self.get(shard, *key) for key in missing))
+            for key, action in zip(missing, actions_read, strict=True):
+                found[key] = action if isinstance(action, ActionUnreadable) else outline(action)
+        return found
 
     async def of(
         self, shard: messages.ShardId, attempt: Attempt
@@ -64,19 +64,20 @@ class ActionCache:
         A payload has a keyed hash beside it: a user who can write to Redis but lacks the
         installation's key must not be able to choose the payload of a Job or a receiver.
         """
-        known, record = attempt.definition, attempt.record
-        action = await self.get(shard, known.namespace, known.target)
-        payload = record.payload or known.payload
+        definition, record = attempt.definition, attempt.record
+        action = await self.get(shard, definition.namespace, definition.target)
+        payload = record.payload or definition.payload
         if isinstance(action, ActionUnreadable) or not payload:
             return action
         signed = self._queue.signed_blobs
         if record.payload:
-            content = records.signed_content(record, known.uid, attempt.slot_us, payload)
-            mac, proof = signed.digest(known.namespace, content).encode(), record.signature.encode()
+            content = records.signed_content(record, definition.uid, attempt.slot_us, payload)
+            mac = signed.digest(definition.namespace, content).encode()
+            stored_mac = record.signature.encode()
         else:
-            mac = signed.payload_mac(known.namespace, known.uid, known.name, payload)
-            proof = known.payload_mac
-        if not hmac.compare_digest(mac, proof):
+            mac = signed.payload_mac(definition.namespace, definition.uid, definition.name, payload)
+            stored_mac = definition.payload_mac
+        if not hmac.compare_digest(mac, stored_mac):
             return ActionUnreadable(
                 "the payload of the ScheduleRun was not written by our operator"
                 if record.payload
@@ -88,11 +89,11 @@ class ActionCache:
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
         """Return the action; reads it unless it is cached."""
-        if (kept := self._entries.get(namespace, digest)) is not None:
-            return kept
+        if (cached := self._entries.get(namespace, digest)) is not None:
+            return cached
         async with self._reads:
-            if (kept := self._entries.get(namespace, digest)) is not None:
-                return kept  # another attempt has read it meanwhile
+            if (cached := self._entries.get(namespace, digest)) is not None:
+                return cached  # another attempt has read it while this one waited
             return await self._read(shard, namespace, digest)
 
     async def _read(
@@ -110,8 +111,8 @@ class ActionCache:
             )
         except msgspec.DecodeError:
             message = "the stored target cannot be read by this version"
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            message = str(trouble)
+        except (errors.TryLater, errors.WorldChanged) as error:
+            message = str(error)
         else:
             self._entries.put(namespace, digest, action, actions.memory_bytes(len(blob)))
             return action
@@ -119,7 +120,7 @@ class ActionCache:
 
 
 def outline(action: actions.Action) -> actions.Action:
-    """Return the part of an action that decides how an attempt waits and how long it may take."""
+    """Return the part of an action that decides how an attempt waits and how long it may run."""
     match action.target:
         case actions.JobAction(template=template):
             is_large = len(template) > LARGE_BYTES
@@ -128,7 +129,7 @@ def outline(action: actions.Action) -> actions.Action:
             return actions.Action(
                 target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)
             )
-        case actions.StreamAction(connection=None):  # its entry is composed with the plan
+        case actions.StreamAction(connection=None):  # the plan already composes its entry
             return action
         case _:
             return actions.Action(target=action.target)

@@ -8,12 +8,12 @@ Successful and failed Jobs have separate limits, which count regular, manual and
 together; the oldest are deleted first. A Job is the proof that its slot ran, so it may be deleted
 only once nothing will ask for that slot again: the queue no longer has the slot, and a regular slot
 has also ended *by the published status*, at or below the watermark and not open. Neither is enough
-alone: a Redis that lost data or went back may have slots that ended, or lack open ones. So finished
-Jobs of later slots that fill the quota of an older one are deleted, and it gets its Job.
+alone: a Redis that lost data or went back may have slots that ended, or lack open ones. An older
+slot that is open does not keep the Job, which may fill the quota that the older slot's Job needs.
 
-A Job also stays until the status shows how it ended, or a new leader would find it shown as running
-but gone; and while a request that may create it again is in flight (``LateRequests``). The limits
-hold for suspended and refused Schedules, too.
+A Job also stays until the status shows how it ended: otherwise a new leader would see a running Job
+that is gone. And it stays while a request that may create it again is in flight (``LateRequests``).
+The limits hold for suspended and refused Schedules, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def start_of(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") ->
         reason=Reason.RUNNING if failing is None else Reason.RUN_FAILED,
         message=""
         if failing is None
-        else f"{pod_end or _why(failing)}; its Pods have not ended yet",
+        else f"{pod_end or _cause(failing)}; its Pods have not ended yet",
         at_us=at_us,
         started_us=at_us,
         job_name=job.metadata.name,
@@ -75,7 +75,7 @@ def end_of(
     state, reason, message = RunState.SUCCEEDED, Reason.SUCCEEDED, ""
     if not end.succeeded:
         state, reason = RunState.FAILED, Reason.RUN_FAILED
-        message = pod_end or _why(end)
+        message = pod_end or _cause(end)
     at_us = end.at_us or now_us
     return msgspec.structs.replace(
         start_of(job, owner, slot_us),
@@ -87,7 +87,7 @@ def end_of(
     )
 
 
-def _why(result: jobs.JobResult) -> str:
+def _cause(result: jobs.JobResult) -> str:
     return f"{result.reason}: {result.message}"
 
 
@@ -143,20 +143,20 @@ class OwnedJob:
 
 # -- the history limits --------------------------------------------------------------------------
 
-#: A worker may go on this long with a claim that was lost.
-_CLAIM_US = 60_000_000
-#: The most Jobs to remember that were reported, and that were deleted; both forget the oldest.
+#: How long a worker may continue with a claim that it has lost.
+_LOST_CLAIM_US = 60_000_000
+#: Most reported Jobs, and most deleted ones, to remember; the oldest are forgotten first.
 _MOST_REMEMBERED = 20_000
 
-_Name = tuple[str, str]
+_Key = tuple[str, str]
 
 
 class LateRequests:
     """Tracks which finished Jobs a late request could create again, and how long they must stay.
 
     If the creation was requested once, and answered, the Job may be deleted at once. If a request
-    got no answer, or the slot was claimed before, the worker says so, and the Job stays until the
-    API server can no longer carry out that request. The same holds for Jobs that no worker has
+    got no answer, or the slot was claimed before, the worker reports that, and the Job stays until
+    the API server can no longer execute the request. The same holds for Jobs that no worker has
     reported to this leader, counted from their creation, and for slots up to a loss of claims,
     because a worker that lost its claim may have sent a request, too.
 
@@ -165,53 +165,53 @@ class LateRequests:
     """
 
     def __init__(self) -> None:
-        #: By namespace and name: until when another request may come for a Job that was reported.
-        self._reported: OrderedDict[_Name, int] = OrderedDict()
+        #: By a reported Job's namespace and name: until when a request may create it again.
+        self._reported: OrderedDict[_Key, int] = OrderedDict()
         #: The uid of a deleted Job. The key is the Schedule's uid and the Job's name, because
         #: another Schedule of the same name has its own Jobs.
-        self._gone: OrderedDict[_Name, str] = OrderedDict()
-        self._lost_us = 0
+        self._deleted: OrderedDict[_Key, str] = OrderedDict()
+        self._claims_lost_us = 0
 
     def record(self, started: RunEvent) -> None:
         """Record a worker's report that a Job exists. Idempotent."""
         name = started.namespace, started.job_name
         until_us = self._reported.pop(name, 0)
-        is_late = started.may_come_again or until_us
-        self._reported[name] = started.at_us + errors.LATE_US if is_late else 0
+        may_repeat = started.may_come_again or until_us
+        self._reported[name] = started.at_us + errors.LATE_US if may_repeat else 0
         if len(self._reported) > _MOST_REMEMBERED:
             self._reported.popitem(last=False)
 
     def record_lost_claims(self, at_us: int) -> None:
-        """Record that claims of slots up to here may be lost, and made again."""
-        self._lost_us = max(self._lost_us, at_us)
+        """Record that claims of slots up to this instant may be lost, and made again."""
+        self._claims_lost_us = max(self._claims_lost_us, at_us)
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Return until when the Job must stay; an instant in the past if it may be deleted."""
         name = job.namespace, job.name
         until_us = self._reported.get(name, job.created_us + errors.LATE_US)
-        if 0 < job.slot_us <= self._lost_us:
-            until_us = max(until_us, self._lost_us + _CLAIM_US + errors.LATE_US)
+        if 0 < job.slot_us <= self._claims_lost_us:
+            until_us = max(until_us, self._claims_lost_us + _LOST_CLAIM_US + errors.LATE_US)
         return until_us
 
     def record_gone(self, schedule_uid: str, job_name: str, uid: str) -> None:
         """Record that the Job was deleted."""
-        self._gone[schedule_uid, job_name] = uid
-        if len(self._gone) > _MOST_REMEMBERED:
-            self._gone.popitem(last=False)
+        self._deleted[schedule_uid, job_name] = uid
+        if len(self._deleted) > _MOST_REMEMBERED:
+            self._deleted.popitem(last=False)
 
     def is_back(self, schedule_uid: str, job_name: str, uid: str) -> bool:
         """Whether this is a new Job with the name of a deleted one; True only once."""
-        if self._gone.get((schedule_uid, job_name), uid) == uid:
+        if self._deleted.get((schedule_uid, job_name), uid) == uid:
             return False
-        del self._gone[schedule_uid, job_name]
+        del self._deleted[schedule_uid, job_name]
         return True
 
 
 def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:
-    """Return the Jobs beyond the limits, oldest first."""
-    listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
+    """Return the Jobs to delete: first successful, then failed ones, oldest first."""
+    by_age = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
-        ([job for job in listed if job.succeeded], policy.successful_limit),
-        ([job for job in listed if not job.succeeded], policy.failed_limit),
+        ([job for job in by_age if job.succeeded], policy.successful_limit),
+        ([job for job in by_age if not job.succeeded], policy.failed_limit),
     )
     return tuple(job for group, limit in groups for job in group[: max(0, len(group) - limit)])

@@ -3,9 +3,9 @@
 An emptied Redis has no layout. One that was unavailable may have come back with older data, and so
 may one whose replica took over. The check runs every few seconds, which also keeps our connections
 alive, and at once if another service has met such a server: until everything is compared again, a
-Schedule that was edited or deleted in the lost time runs as it was before. The check also reports a
-server that may lose or evict data, and other installations. Raises queue_errors.Fenced if there is
-a newer leader.
+Schedule whose edit or deletion was lost runs as it was before. The check also reports a server that
+may lose or evict data, and other installations. Raises queue_errors.Fenced if there is a newer
+leader.
 """
 
 from __future__ import annotations
@@ -19,59 +19,59 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
 from duepoint.schedules.definition import Definition
 
-LOOK_SECONDS = 8.0
+_CHECK_SECONDS = 8.0
 #: The least time between two checks, even while other services, or the checks themselves, fail.
 _LEAST_SECONDS = 1.0
 #: Checks between two reviews of a fit server's settings, and between two signs of life of this
 #: installation in the index; an unfit server is reviewed at each check.
-_LOOKS_PER_REVIEW = 8
+_CHECKS_PER_REVIEW = 8
 SWEEP_PART = "sweep"
-#: The share of the time that a walk may take.
+#: The share of the time that a sweep may take.
 _SWEEP_DUTY = 0.05
 
 
 class IndexWatch:
-    """The service; one for each term of a leader."""
+    """Checks, refills and sweeps the index during one term of a leader."""
 
-    #: The wait from the end of a walk to the next.
+    #: The wait from the end of a sweep to the next.
     sweep_seconds = 3_600.0
 
     def __init__(self, term: TermContext, *, layout: messages.Layout) -> None:
         self._term = term
         self._layout = layout
-        self._looks = 0
-        self._is_unfit = True  # until the first judgement
+        self._check_count = 0
+        self._is_unfit = True  # until the first review
         self._is_suspect = False
         self._upheavals = term.queue.health.upheavals
-        self._asked = asyncio.Event()
-        self._sweep_asked = asyncio.Event()
-        self._is_sweep_wanted = True
+        self._check_requested = asyncio.Event()
+        self._sweep_requested = asyncio.Event()
+        self._is_sweep_due = True
 
     def suspect(self) -> None:
-        """Check and then compare everything: a server was unavailable or may have lost data."""
+        """Request a check and a comparison: a server was unavailable or may have lost data."""
         self._is_suspect = True
-        self._asked.set()
+        self._check_requested.set()
 
     def compared(self) -> None:
-        """Begin a walk after a suspected loss: all objects have just been compared."""
-        if self._is_sweep_wanted:
-            self._is_sweep_wanted = False
-            self._sweep_asked.set()
+        """Start the sweep that is due after a suspected loss: all objects have been compared."""
+        if self._is_sweep_due:
+            self._is_sweep_due = False
+            self._sweep_requested.set()
 
     async def run(self) -> None:
         """Check until cancelled."""
         await self._term.repeat(
             "queue",
-            self._look,
+            self._check_after_pause,
             "the index cannot be checked",
-            asked=self._asked,
-            every_seconds=LOOK_SECONDS - _LEAST_SECONDS,
+            asked=self._check_requested,
+            every_seconds=_CHECK_SECONDS - _LEAST_SECONDS,
             most_seconds=_LEAST_SECONDS,
         )
 
-    async def _look(self) -> None:
+    async def _check_after_pause(self) -> None:
         await self._term.clock.sleep(_LEAST_SECONDS)
-        self._looks += 1
+        self._check_count += 1
         is_suspect, self._is_suspect = self._is_suspect, False
         try:
             await self._check(is_suspect=is_suspect)
@@ -80,11 +80,11 @@ class IndexWatch:
             raise
 
     async def _check(self, *, is_suspect: bool) -> None:
-        term, others = self._term, self._term.services
-        others.others.forget()
-        if await self._is_lost():
+        term, services = self._term, self._term.services
+        services.others.forget()
+        if await self._has_lost_shards():
             is_suspect = True
-            others.jobs.late.record_lost_claims(term.clock.now_us())
+            services.jobs.late.record_lost_claims(term.clock.now_us())
         if (upheavals := term.queue.health.upheavals) != self._upheavals:
             self._upheavals, is_suspect = upheavals, True
         if is_suspect:  # create missing shards: a single emptied node has lost only its own
@@ -92,24 +92,24 @@ class IndexWatch:
             opening = term.queue.membership.open(known.shards, term.epoch, noted=known, by=by)
             self._adopt(await opening)
         # Report servers whose settings risk losing data; they are used all the same.
-        if is_suspect or self._is_unfit or self._looks % _LOOKS_PER_REVIEW == 0:
+        if is_suspect or self._is_unfit or self._check_count % _CHECKS_PER_REVIEW == 0:
             problems = await term.queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
             serverhealth.report(problems, term.health)
         # Renew our sign of life, so that no other installation takes the index for abandoned.
         if (
             term.installation
-            and self._looks % _LOOKS_PER_REVIEW == 0
+            and self._check_count % _CHECKS_PER_REVIEW == 0
             and not await term.queue.membership.stay(term.installation)
         ):
             raise queue_errors.LayoutChanged("another installation has opened the index")
         if is_suspect:
-            others.sets.request()
-            self._is_sweep_wanted = True
-            others.resync.request()
+            services.sets.request()
+            self._is_sweep_due = True
+            services.resync.request()
 
-    async def _is_lost(self) -> bool:
-        """Whether the index is gone, or some shards together with their server."""
+    async def _has_lost_shards(self) -> bool:
+        """Read and adopt the layout; return whether the index, or shards of a server, are gone."""
         missing = await self._term.queue.health.keepalive()
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
@@ -134,22 +134,22 @@ class IndexWatch:
     # -- sweeps ----------------------------------------------------------------------------------
 
     async def sweep(self) -> None:
-        """Walk until cancelled, first after a comparison; raises queue_errors.Fenced.
+        """Sweep every hour until cancelled, from the first comparison on; raises Fenced.
 
-        The due time of a lost chain follows from the watermark of its Schedule. A walk goes over
+        The due time of a lost chain follows from the watermark of its Schedule. A sweep visits
         one shard after the other and takes at most a twentieth of the time; see
-        ``delayqueue.repair.sweeper``. Redis gets no commands between walks.
+        ``delayqueue.repair.sweeper``. Redis gets no commands between sweeps.
         """
-        await self._sweep_asked.wait()
+        await self._sweep_requested.wait()
         await self._term.repeat(
             SWEEP_PART,
-            self._walk,
+            self._sweep_shards,
             "the index cannot be swept",
-            asked=self._sweep_asked,
+            asked=self._sweep_requested,
             every_seconds=self.sweep_seconds,
         )
 
-    async def _walk(self) -> None:
+    async def _sweep_shards(self) -> None:
         clock = self._term.clock
         for shard in sharding.own_shards(self._term.queue.layouts.known()):
             sweep = self._term.queue.sweeper.sweep(shard, self._term.epoch, due_of=self._due_us)
@@ -180,8 +180,8 @@ class IndexWatch:
             return None  # stored by another version; the resync applies the object anew
 
 
-GAUGES_SECONDS = 10.0
-_MOST_SECONDS = 3.0
+_GAUGES_SECONDS = 10.0
+_READ_TIMEOUT_SECONDS = 3.0
 _GAUGES = (
     telemetry.queue_points,
     telemetry.queue_due_points,
@@ -199,16 +199,16 @@ async def export_gauges(term: TermContext) -> None:
     wait. If Redis does not answer, the gauges keep their last values. At the end of a term they are
     set to zero: the next leader sets them.
     """
-    asked_at = float("-inf")
+    read_at = float("-inf")
 
     async def refresh() -> None:
-        nonlocal asked_at
+        nonlocal read_at
         now = term.clock.monotonic()
-        if now - asked_at < GAUGES_SECONDS:
+        if now - read_at < _GAUGES_SECONDS:
             return
-        asked_at = now
+        read_at = now
         try:
-            async with asyncio.timeout(_MOST_SECONDS):
+            async with asyncio.timeout(_READ_TIMEOUT_SECONDS):
                 totals = await term.queue.inspection.totals()
                 known = await term.queue.circuits.read()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):

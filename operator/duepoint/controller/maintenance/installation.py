@@ -6,14 +6,14 @@ chart lets every user of the cluster read this one Lease, so that ``duepoint why
 missing worker, a Redis that does not answer or a wrong clock even to a user who may only see one
 namespace. So the report has no address, no key and no text from a server, but versions, counts, and
 which part has been failing since when. ``kube.installation`` reads it back. Redis is asked for
-workers and servers every 15 s. Due points, which take commands for each shard, are counted only
-once the first known point is due, so that an idle queue stays idle.
+workers and servers every 15 s. Counting due points takes commands for each shard, so they are
+counted only once the first known point is due, and an idle queue stays idle.
 
 ``OtherInstalls`` detects another installation that manages the same Schedules or the same index.
 Each elects a leader with a Lease of its own, so two of them do not see each other: Jobs still run
 once, because of their names, but webhooks and stream entries are delivered twice. Every status
 names the installation that wrote it. If another name replaces ours, another installation is at
-work. That is reported until there was no sign of it for a while.
+work. It is reported until there has been no sign of it for a while.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from duepoint.kube import events, times
 from duepoint.kube.installation import ANNOTATION, InstallationState
 from duepoint.schedules.conditions import Reason
 
-#: How often Redis is read.
-LOOK_SECONDS = 15.0
+#: The pause between two reports, each with a read of Redis.
+_REPORT_SECONDS = 15.0
 #: Due points are counted at least this often: an earlier point may have been added meanwhile.
-_REST_SECONDS = 600.0
-_MOST_SECONDS = 3.0
-#: Parts of the health whose texts are our own and contain no address.
+_MOST_UNCOUNTED_SECONDS = 600.0
+_READ_TIMEOUT_SECONDS = 3.0
+#: Parts of the health whose texts are ours and contain no address.
 _PLAIN_PARTS = frozenset({"clock", serverhealth.PART})
 _SECOND_US = 1_000_000
 
@@ -53,51 +53,51 @@ async def report(
     health: services.Health,
     annotate: Callable[[Mapping[str, str]], None],
 ) -> None:
-    """Keep the annotation up to date until cancelled; one for each term of a leader.
+    """Publish the state of this installation until cancelled, during one term of a leader.
 
     Args:
-        annotate: puts annotations on the Lease, with its next renewal.
+        annotate: adds annotations to the Lease when it is next renewed.
     """
-    state, rests_until_us = InstallationState(version=__version__), 0
+    state, count_at_us = InstallationState(version=__version__), 0
     while True:
         now_us = clock.now_us()
         now = times.time_text(now_us - now_us % _SECOND_US)
-        found: dict[str, Any] = {"at": now, "troubles": _bare(health.troubles())}
+        fields: dict[str, Any] = {"at": now, "troubles": _redacted(health.troubles())}
         if isinstance(clock, ComparedClock) and clock.skew_us is not None:
-            found["clock_skew_seconds"] = round(clock.skew_us / _SECOND_US, 3)
+            fields["clock_skew_seconds"] = round(clock.skew_us / _SECOND_US, 3)
         try:
-            async with asyncio.timeout(_MOST_SECONDS):
-                seen = await queue.inspection.index_view()
+            async with asyncio.timeout(_READ_TIMEOUT_SECONDS):
+                view = await queue.inspection.index_view()
                 await queue.layouts.read()
-                if now_us >= rests_until_us:
+                if now_us >= count_at_us:
                     totals = await queue.inspection.totals()
-                    rests_until_us = now_us + int(_REST_SECONDS * _SECOND_US)
+                    count_at_us = now_us + int(_MOST_UNCOUNTED_SECONDS * _SECOND_US)
                     if totals.first_due_us is not None:
-                        rests_until_us = min(rests_until_us, totals.first_due_us)
-                    found["due"] = totals.due
-                    found["lag_seconds"] = round(totals.lag_us / _SECOND_US, 1)
+                        count_at_us = min(count_at_us, totals.first_due_us)
+                    fields["due"] = totals.due
+                    fields["lag_seconds"] = round(totals.lag_us / _SECOND_US, 1)
         except (TimeoutError, errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.debug("the queue was not looked at", error=str(trouble))
-            found["redis_down_since"] = state.redis_down_since or now
+            fields["redis_down_since"] = state.redis_down_since or now
         else:
-            found |= {
-                "redis": seen.server,
+            fields |= {
+                "redis": view.server,
                 "redis_down_since": "",
-                "workers": len(seen.workers),
-                "worker_troubles": {name: _bare_text(text) for name, text in seen.troubles},
-                "memory_used_bytes": seen.memory_used,
-                "memory_limit_bytes": seen.memory_limit,
+                "workers": len(view.workers),
+                "worker_troubles": {name: _redacted_text(text) for name, text in view.troubles},
+                "memory_used_bytes": view.memory_used,
+                "memory_limit_bytes": view.memory_limit,
             }
-        state = msgspec.structs.replace(state, **found)
+        state = msgspec.structs.replace(state, **fields)
         annotate({ANNOTATION: msgspec.json.encode(state).decode()})
-        await clock.sleep(LOOK_SECONDS)
+        await clock.sleep(_REPORT_SECONDS)
 
 
-def _bare(troubles: Mapping[str, str]) -> dict[str, str]:
+def _redacted(troubles: Mapping[str, str]) -> dict[str, str]:
     return {part: text if part in _PLAIN_PARTS else "" for part, text in sorted(troubles.items())}
 
 
-def _bare_text(text: str) -> str:
+def _redacted_text(text: str) -> str:
     """Return a worker's troubles, ``part: text; part: text``, without texts from servers."""
     parts = [part.partition(": ") for part in text.split("; ")]
     shown = [
@@ -110,12 +110,12 @@ def _bare_text(text: str) -> str:
 
 PART = "installation"
 
-#: Another installation is forgotten this long after its last sign.
+#: The report of another installation is withdrawn this long after its last sign.
 _FORGET_SECONDS = 900.0
 
 
 class OtherInstalls:
-    """Reports other installations; one for the life of an operator.
+    """Detects and reports other installations, as long as the operator runs.
 
     Args:
         own: this installation: namespace and name of its Lease.
@@ -128,7 +128,7 @@ class OtherInstalls:
         self._found_at: float | None = None
 
     def found(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
-        """Report a Schedule whose status another installation has overwritten."""
+        """Report another installation if it has overwritten the status of this Schedule."""
         other = published.read(seen.status).managed_by
         if not other or other == self.own:
             return
@@ -147,7 +147,7 @@ class OtherInstalls:
         self._found_at = self._clock.monotonic()
 
     def forget(self) -> None:
-        """Stop the report once there was no sign of another installation for long."""
+        """Withdraw the report if there has been no sign of another installation for long."""
         now = self._clock.monotonic()
         if self._found_at is not None and now - self._found_at >= _FORGET_SECONDS:
             self._found_at = None

@@ -2,8 +2,8 @@
 
 ``upsert`` takes one row or a million. If there is no record, or the one from which the plan was
 made, a row is stored in one round trip. Otherwise the answer is the stored record, and this module
-decides whether the row replaces exactly that: the same or an older generation of the same uid
-changes nothing, and another uid under the id is reported. The rows of a namespace go to its lane.
+decides whether the row may replace exactly that record: the same or an older generation of the same
+uid changes nothing, and another uid under the id is reported. A namespace's rows go to its lane.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
-#: Most open slots of rows that are sent together: some 5 us of the server's time each.
-_OPEN_TOGETHER = 250
+#: Most open slots to send together: the server spends some 5 us on each.
+_MOST_OPEN = 250
 _ANSWERS = {
     putting.CREATED: messages.Armed.APPLIED,
     putting.REPLACED: messages.Armed.APPLIED,
@@ -35,7 +35,7 @@ Wanted = tuple[messages.Arming, bytes]
 
 
 class _Row(putting.Row, frozen=True, gc=False):
-    """One schedule to be stored."""
+    """One schedule to store."""
 
     kind: putting.Kind
     arming: messages.Arming
@@ -64,63 +64,59 @@ class DefinitionWriter:
         return cast("list[messages.Armed]", answers)
 
     def _rows(self, wanted: Sequence[Wanted]) -> list[_Row]:
-        known_kinds: dict[tuple[str, str, int, bytes], putting.Kind] = {}
+        kinds_by_key: dict[tuple[str, str, int, bytes], putting.Kind] = {}
         blobs: dict[str, bytes] = {}
-        listed = []
+        rows = []
         for place, (arming, content) in enumerate(wanted):
-            known, due_us = arming.definition, arming.due_us
+            definition, due_us = arming.definition, arming.due_us
             if due_us is not None and not records.is_due(due_us):
                 raise _out_of_range()
-            key = (known.namespace, known.target, id(known.rule), content)
-            kind = known_kinds.get(key)
+            key = (definition.namespace, definition.target, id(definition.rule), content)
+            kind = kinds_by_key.get(key)
             if kind is None:
-                kind = known_kinds[key] = self._kind(known, content, blobs)
-            row = putting.row_of(place, known.id, self.index.buckets)
-            listed.append(_Row(place, row.id, row.low, row.bucket, kind, arming))
-        return listed
+                kind = kinds_by_key[key] = self._kind(definition, content, blobs)
+            row = putting.row_of(place, definition.id, self.index.buckets)
+            rows.append(_Row(place, row.id, row.low, row.bucket, kind, arming))
+        return rows
 
     def _kind(
-        self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
+        self, definition: definitions.Definition, content: bytes, blobs: dict[str, bytes]
     ) -> putting.Kind:
-        if known.target != self.signed_blobs.digest(known.namespace, content):
-            raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
-        if known.target not in blobs:
-            blobs[known.target] = self.signed_blobs.pack(content)
-        rule_text = b"" if known.rule.is_private else rules.text(known.rule)
-        text = kinds.text_of(lanes.of_namespace(known.namespace), known.target, rule_text)
+        if definition.target != self.signed_blobs.digest(definition.namespace, content):
+            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+        if definition.target not in blobs:
+            blobs[definition.target] = self.signed_blobs.pack(content)
+        rule_text = b"" if definition.rule.is_private else rules.text(definition.rule)
+        text = kinds.text_of(lanes.of_namespace(definition.namespace), definition.target, rule_text)
         digest = self.signed_blobs.kind_digest(text)
-        return putting.Kind(digest, text, known.target, blobs[known.target])
+        return putting.Kind(digest, text, definition.target, blobs[definition.target])
 
     async def _store(
         self, lane: lanes.Lane, rows: list[_Row], answers: list[messages.Armed | None]
     ) -> None:
-        """Store the rows of a lane, and answer each."""
+        """Store the rows of a lane, and put an answer for each into ``answers``."""
 
         async def decide(
-            _: messages.ShardId, tasks: list[putting.Task], found: list[bytes]
+            _: messages.ShardId, tasks: list[putting.Task], replies: list[bytes]
         ) -> list[putting.Task]:
-            again = []
-            for task, answer in zip(tasks, found, strict=True):
-                if (known := _ANSWERS.get(answer) or _refusal(task.row, answer)) is not None:
-                    answers[task.row.place] = known
+            retried = []
+            for task, reply in zip(tasks, replies, strict=True):
+                if (armed := _ANSWERS.get(reply) or _refusal(task.row, reply)) is not None:
+                    answers[task.row.place] = armed
                 else:
-                    again.append(_task(task.row, _fingerprint(answer)))
-            return again
+                    retried.append(_task(task.row, _fingerprint(reply)))
+            return retried
 
-        for part in itertools.chain.from_iterable(map(_divided, putting.waves(rows))):
-            if await self.writer.write(lane, list(map(_first, part)), decide):
+        for batch in itertools.chain.from_iterable(map(_batches, putting.waves(rows))):
+            if await self.writer.write(lane, list(map(_first_task, batch)), decide):
                 raise queue_errors.LayoutChanged(
                     "the index is resharded faster than it can be written"
                 )
 
     async def remove(
-        self,
-        schedule_id: points.ScheduleId,
-        uid: str,
-        namespace: str,
-        epoch: messages.Epoch,
+        self, schedule_id: points.ScheduleId, uid: str, namespace: str, epoch: messages.Epoch
     ) -> messages.Armed:
-        """Remove a definition, its points and its history; another uid under the id stays."""
+        """Remove a definition, its points and its history, unless it has another uid."""
         row = putting.row_of(0, schedule_id, self.index.buckets)
         lane = lanes.Lane(lanes.of_namespace(namespace), epoch)
         (answer,) = await self.writer.drop(lane, {row: (codec.packed_uid(uid), b"")})
@@ -128,36 +124,36 @@ class DefinitionWriter:
         return messages.Armed.APPLIED if is_removed else messages.Armed.UNCHANGED
 
 
-def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
-    """Yield the rows that are sent together; one row may have any number of open slots."""
-    part: list[_Row] = []
-    opened = 0
+def _batches(rows: list[_Row]) -> Iterator[list[_Row]]:
+    """Yield the rows in batches with few open slots; a row with more than the limit goes alone."""
+    batch: list[_Row] = []
+    open_slots = 0
     for row in rows:
-        opened += len(row.arming.open)
-        if part and opened > _OPEN_TOGETHER:
-            yield part
-            part, opened = [], len(row.arming.open)
-        part.append(row)
-    yield part
+        open_slots += len(row.arming.open)
+        if batch and open_slots > _MOST_OPEN:
+            yield batch
+            batch, open_slots = [], len(row.arming.open)
+        batch.append(row)
+    yield batch
 
 
-def _first(row: _Row) -> putting.Task:
+def _first_task(row: _Row) -> putting.Task:
     """Return a row's first task: to replace the record from which its plan was made."""
     if row.arming.keep_chain and not row.arming.replaces:
-        return putting.Task(row, row.kind, putting.NO_DUE, b"")  # this only reads
+        return putting.Task(row, row.kind, putting.NO_DUE, b"")  # only reads the record
     return _task(row, row.arming.replaces)
 
 
 def _task(row: _Row, expected: bytes) -> putting.Task:
-    arming, known = row.arming, row.arming.definition
-    record = codec.record(known, row.kind.digest, is_inline=known.rule.is_private)
+    arming, definition = row.arming, row.arming.definition
+    record = codec.record(definition, row.kind.digest, is_inline=definition.rule.is_private)
     return putting.Task(
         row, row.kind, _due(arming), expected, record=record, options=_options(arming)
     )
 
 
 def _fingerprint(stored: bytes) -> bytes:
-    """Return the fingerprint that a row expects in order to replace the stored record."""
+    """Return what a row must expect in order to replace the stored record."""
     known = codec.readable(stored)
     return putting.ANYTHING if known is None else known.fingerprint
 
