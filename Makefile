@@ -231,7 +231,8 @@ BENCH_PLACE = $(if $(filter $(BENCH_ALONE),$(NAME)),,$(if $(filter real-%,$(NAME
 
 .PHONY: bench
 bench: $(STAMP) ## a benchmark of docs/reference/benchmarks.md (NAME=lateness, PARTS=, SMALL=1, COUNT=, SECONDS=, CHECK=1), or the short ones
-	@$(BENCH_PLACE) $(PY) -m benchmarks $(NAME) $(PARTS)
+	@$(if $(filter redis-server,$(KIND)),DUEPOINT_TEST_REDIS_SERVER="$$($(PY) -m tools.devcluster tool redis-server)") \
+	$(BENCH_PLACE) $(PY) -m benchmarks $(NAME) $(PARTS)
 
 ##@ Cleaning
 
