@@ -164,7 +164,7 @@ def _created_us(thing: Any) -> int:  # noqa: ANN401 - JSON
 def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON
     """Return the Job of the requested run; raises errors.InvalidSetting if there is none."""
     if at is not None:
-        at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
+        at_us = instants.parse_last_us(at, zone=known.timing.time_zone, name="--at")
         jobs = [job for job in jobs if facts.slot_us(job) == at_us]
     if not jobs:
         raise errors.InvalidSetting("NAME", _without_job(known, at))

@@ -22,7 +22,7 @@ TEXT_LIMIT = 200
 #: days around 2100 are eight years apart.
 NEVER_AFTER_US = 2_922 * 86_400 * expression.SECOND_US
 
-_ALLOWED = re.compile(r"[A-Za-z0-9*?/,#()@ \t-\r:.+_=-]*")
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9*?/,#()@ \t-\r:.+_=-]")
 _HEAD = re.compile(r"(?P<head>@every|@at)(?:[ \t-\r]+(?P<value>.*))?", re.DOTALL)
 _HASHED = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
@@ -101,30 +101,25 @@ def _check_characters(text: str) -> None:
         )
     if prefix := re.search(r"(?<![A-Za-z])(?:CRON_)?TZ=(\S*)", text, re.IGNORECASE):
         zone = prefix[1] if timezones.is_known(prefix[1]) else "Europe/Rome"
-        raise errors.InvalidExpression(
-            f"column {prefix.start() + 1}: a schedule has no TZ= or CRON_TZ= in it",
-            position=prefix.start(),
-            hint=f"use the field timeZone, such as timeZone: {zone}",
+        at, what = prefix.start(), "a schedule has no TZ= or CRON_TZ= in it"
+        hint = f"use the field timeZone, such as timeZone: {zone}"
+    elif variable := re.search(r"\$[{(]?\w+[})]?", text):
+        at, what = variable.start(), f"{variable[0]} is a variable that nothing has replaced"
+        hint = "put its value in before you apply the manifest"
+    elif wrong := _NOT_ALLOWED.search(text):
+        at, what = (
+            wrong.start(),
+            f"the character U+{ord(wrong[0]):04X} has no meaning in a schedule",
         )
-    if variable := re.search(r"\$[{(]?\w+[})]?", text):
-        raise errors.InvalidExpression(
-            f"column {variable.start() + 1}: {variable[0]} is a variable that nothing has replaced",
-            position=variable.start(),
-            hint="put its value in before you apply the manifest",
-        )
-    good = _ALLOWED.match(text)
-    if good is not None and good.end() < len(text):
-        code = ord(text[good.end()])
-        raise errors.InvalidExpression(
-            f"column {good.end() + 1}: the character U+{code:04X} has no meaning in a schedule",
-            position=good.end(),
-            hint=advice.for_character(text[good.end()]),
-        )
+        hint = advice.for_character(wrong[0])
+    else:
+        return
+    raise errors.InvalidExpression(f"column {at + 1}: {what}", position=at, hint=hint)
 
 
 def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
     when, after_us, last_us = "in the next 8 years", from_us, from_us + NEVER_AFTER_US
-    if compiled.lists_years:
+    if compiled.fields.day_rule.years is not None:  # its slots may end some day
         when, after_us, last_us = "in any of its years", expression.FIRST_US - 1, expression.LAST_US
     first_us = compiled.next_after(after_us)
     if first_us is None or first_us > last_us:

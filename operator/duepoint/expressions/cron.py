@@ -108,11 +108,12 @@ class Cron:
     """The slots of one cron text; immutable to its users, but caches what it last used.
 
     Attributes:
+        fields: the parsed text.
         pattern: its local times.
         zone: the zone of these local times.
     """
 
-    __slots__ = ("_fields", "_here", "pattern", "stretches", "zone")
+    __slots__ = ("_here", "fields", "pattern", "stretches", "zone")
 
     def __init__(
         self, fields: syntax.CronFields, *, zone: timezones.Zone, gap: Gap, overlap: Overlap
@@ -122,17 +123,12 @@ class Cron:
         )
         self.stretches = stretches(zone, sweeping=fields.sweeping, gap=gap, overlap=overlap)
         self.zone = zone
-        self._fields = fields
+        self.fields = fields
         #: Index of the stretch that was used last.
         self._here = 0
 
-    @property
-    def lists_years(self) -> bool:
-        """Whether the text restricts the years, so that its slots may end some day."""
-        return self._fields.day_rule.years is not None
-
     def describe(self) -> str:
-        return f"{in_words(self._fields)}, {self.zone.name}"
+        return f"{in_words(self.fields)}, {self.zone.name}"
 
     def next_after(self, instant_us: int) -> int | None:
         second = instant_us // _SECOND_US + 1

@@ -162,21 +162,18 @@ class _Item:
             return self._special()
         if parts["hash"]:
             return self._hashed(parts, identity)
-        if not parts["star"]:
-            return self._range(parts)
-        step = self._step(parts)
-        mask = self._mask(self._kind.low, self._kind.high, step)
-        return fields.Values(mask=mask, starred=step == 1, sweeping=True)
-
-    def _range(self, parts: re.Match[str]) -> fields.Values:
         kind, step = self._kind, self._step(parts)
+        low, high = kind.low, kind.high
         if parts["high"]:
             low, high = self._ends(parts, "low", "high")
-        else:
+        elif parts["low"]:
             low = self._wrapped(self._number(parts, "low"))
             high = kind.high if parts["step"] else low
-        whole = low == kind.low and high >= kind.high
-        return fields.Values(mask=self._mask(low, high, step), sweeping=whole)
+        return fields.Values(
+            mask=self._mask(low, high, step),
+            starred=bool(parts["star"]) and step == 1,
+            sweeping=low == kind.low and high >= kind.high,
+        )
 
     def _ends(self, parts: re.Match[str], first: str, last: str) -> tuple[int, int]:
         """Return a range's ends; if names wrap, as in FRI-MON, the upper one is a cycle later."""

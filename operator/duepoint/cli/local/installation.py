@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import os
 import secrets
 import shutil
 import signal
 import socket
-import subprocess
+import urllib.parse
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,16 +47,22 @@ class Installation(NamedTuple):
 
     Attributes:
         api: the API server in memory.
+        redis_url: the address of its Valkey server, with the password.
+        valkey: ends with that server.
         healths: the health of operator and worker.
         parts: the tasks; they end only when the installation does.
     """
 
     api: LocalApi
+    redis_url: str
+    valkey: asyncio.Task[int]
     healths: tuple[services.Health, ...]
     parts: tuple[asyncio.Task[None], ...]
 
     def raise_for_ended(self) -> None:
         """Raise the error that ended a part; a part that ends by itself is a bug."""
+        if self.valkey.done():
+            raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
         for part in self.parts:
             if part.done():
                 part.result()
@@ -79,14 +84,19 @@ class Installation(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(
-    redis_url: str, folder: Path, runner: jobs.JobRunner, on_run: Callable[[RunEvent], None]
+    folder: Path, runner: jobs.JobRunner, on_run: Callable[[RunEvent], None]
 ) -> AsyncIterator[Installation]:
-    """Run operator, worker and Jobs within the context; drain them at the end.
+    """Run Valkey, operator, worker and Jobs within the context; drain them at the end.
 
     Args:
-        folder: a private folder for the key that signs the records in the queue.
+        folder: a private folder for Valkey and for the key that signs the records in the queue.
         on_run: called with every event of a run.
+
+    Raises:
+        errors.InvalidSetting: Valkey does not start; the message has the end of its log.
     """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        redis_url = f"redis://:{secrets.token_hex(16)}@127.0.0.1:{free.getsockname()[1]}/0"
     key = folder / "blob-key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(32))
@@ -99,7 +109,6 @@ async def running(
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     api = LocalApi(clock.now_us, namespaces=("default", SYSTEM_NAMESPACE))
     healths = services.Health(), services.Health()
-    of_operator = {"identity": "operator"}
     of_worker = {
         "identity": "worker",
         "grace_seconds": str(GRACE_SECONDS),
@@ -108,9 +117,10 @@ async def running(
         "webhook_insecure": "http",
     }
     # Ignore the environment: it is the user's, and may contain settings of another installation.
-    operator = settings.read(settings.OperatorSettings, {}, common | of_operator)
+    operator = settings.read(settings.OperatorSettings, {}, common | {"identity": "operator"})
     worker = settings.read(settings.WorkerSettings, {}, common | of_worker)
     async with (
+        _serving(folder, redis_url) as valkey,
         app.operating(
             operator,
             api=api,
@@ -131,7 +141,7 @@ async def running(
         claiming = asyncio.create_task(claimer.run())
         running_jobs = asyncio.create_task(runner.run(api))
         try:
-            yield Installation(api, healths, (leading, claiming, running_jobs))
+            yield Installation(api, redis_url, valkey, healths, (leading, claiming, running_jobs))
         finally:
             claimer.drain()
             await asyncio.gather(claiming, return_exceptions=True)
@@ -188,66 +198,46 @@ def program() -> str:
     )
 
 
-class EmbeddedValkey(NamedTuple):
-    """A Valkey server that lives as long as this process; its URL contains the password."""
-
-    url: str
-    process: subprocess.Popen[bytes]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.process.poll() is not None
-
-
 @contextlib.asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[EmbeddedValkey]:
-    """Run a server that listens on a free port of 127.0.0.1 and writes nothing to the disk.
+async def _serving(folder: Path, redis_url: str) -> AsyncIterator[asyncio.Task[int]]:
+    """Run a server at this address, which writes nothing to the disk; yield a task of its life.
 
     It runs in a session of its own, so a Ctrl-C in the terminal ends this process and not the
     server. A small shell between them ends the server when our end of a pipe is closed, so that
     the server does not survive even a ``kill -9`` of this process.
-
-    Args:
-        folder: a private folder for its configuration and its log.
-
-    Raises:
-        errors.InvalidSetting: it does not start; the message has the end of its log.
     """
-    server, password = program(), secrets.token_hex(16)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    server, address = program(), urllib.parse.urlsplit(redis_url)
     configuration, log = folder / "valkey.conf", folder / "valkey.log"
     configuration.touch(mode=0o600)
-    configuration.write_text(_CONFIGURATION.format(port=port, password=password, folder=folder))
+    configuration.write_text(
+        _CONFIGURATION.format(port=address.port, password=address.password, folder=folder)
+    )
     with log.open("wb") as written:
-        process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own words; it must outlive no one
-            ["/bin/sh", "-c", _GUARD, "valkey", server, str(configuration)],
-            stdin=subprocess.PIPE,
+        process = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", _GUARD, "valkey", server, str(configuration)),
+            stdin=asyncio.subprocess.PIPE,
             stdout=written,
             stderr=written,
             start_new_session=True,
         )
-    found = EmbeddedValkey(f"redis://:{password}@127.0.0.1:{port}/0", process)
+    living = asyncio.create_task(process.wait())
     try:
-        if not await _listens(found, port):
+        if not await _listens(living, address.port):
             last = (log.read_text(errors="replace").splitlines() or ["it wrote nothing"])[-1]
             raise errors.InvalidSetting("run", f"{server} does not start: {errors.quoted(last)}")
-        yield found
+        yield living
     finally:
         assert process.stdin is not None  # noqa: S101 - a pipe was asked for
         process.stdin.close()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if not (await asyncio.wait({living}, timeout=_STOP_SECONDS))[0]:
+            jobs.signal_session(process, signal.SIGKILL)
+            await living
 
 
-async def _listens(found: EmbeddedValkey, port: int) -> bool:
+async def _listens(living: asyncio.Task[int], port: int | None) -> bool:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
-            while not found.has_ended:
+            while not living.done():
                 with contextlib.suppress(OSError):
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                     writer.close()

@@ -78,27 +78,23 @@ class JobRunner:
 
     async def run(self, api: port.Api) -> None:
         """Start each new Job, and end the processes of each deleted one."""
+        path, version = kubejobs.collection(), ""
         try:
             while True:
+                async for page in api.list_pages(path, StoredJob):
+                    version = page.metadata.resource_version
+                    for job in page.items:
+                        self._begin(api, job)
                 with contextlib.suppress(kube_errors.Gone):
-                    await self._follow(api)
+                    async for change in api.watch(path, StoredJob, version):
+                        if change.type is not port.ChangeType.DELETED:
+                            self._begin(api, change.item)
+                        elif (task := self._tasks.pop(change.item.metadata.uid, None)) is not None:
+                            task.cancel()
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    async def _follow(self, api: port.Api) -> None:
-        path = kubejobs.collection()
-        version = ""
-        async for page in api.list_pages(path, StoredJob):
-            version = page.metadata.resource_version
-            for job in page.items:
-                self._begin(api, job)
-        async for change in api.watch(path, StoredJob, version):
-            if change.type is not port.ChangeType.DELETED:
-                self._begin(api, change.item)
-            elif (task := self._tasks.pop(change.item.metadata.uid, None)) is not None:
-                task.cancel()
 
     def _begin(self, api: port.Api, job: StoredJob) -> None:
         if job.metadata.uid in self._tasks or job.spec.get("suspend"):
@@ -216,11 +212,7 @@ def _command_of(
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
     """Replace ``$(NAME)`` if the variable is defined, as Kubernetes does."""
-
-    def value(found: re.Match[str]) -> str:
-        return f"$({found[2]})" if found[1] else variables.get(found[2], found[0])
-
-    return _REFERENCE.sub(value, text)
+    return _REFERENCE.sub(lambda it: f"$({it[2]})" if it[1] else variables.get(it[2], it[0]), text)
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -260,10 +252,10 @@ async def _run(
         return await process.wait()
     finally:
         if process.returncode is None:
-            _signal(process, signal.SIGTERM)
+            signal_session(process, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-        _signal(process, signal.SIGKILL)  # what is left of its session
+        signal_session(process, signal.SIGKILL)  # what is left of its session
         await process.wait()
         await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
         reading.cancel()
@@ -280,6 +272,7 @@ async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) ->
         on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def signal_session(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a process and to all others of the session that it leads."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

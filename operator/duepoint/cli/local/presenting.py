@@ -28,6 +28,7 @@ from rich.live import Live
 from duepoint import telemetry
 from duepoint.cli import options, output, receiver
 from duepoint.cli.local import view
+from duepoint.cli.local.manifestfiles import ManifestFiles
 from duepoint.cli.local.session import RunSession
 from duepoint.cli.local.view import Record
 
@@ -75,8 +76,9 @@ def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **give
         "text": lambda record: output.say(view.line_of(record)),
         "view": lambda record: lines.appendleft(view.line_of(record)),
     }
-    files = options.named_files(paths, filenames)
-    running = RunSession(show[form], files=files, **given)
+    names = options.named_files(paths, filenames)
+    files = ManifestFiles(names, namespace=given.pop("namespace"))
+    running = RunSession(report=show[form], files=files, **given)
     raise click.exceptions.Exit(uvloop.run(_present(running, form, lines)))
 
 

@@ -14,16 +14,17 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from duepoint import errors
 from duepoint.cli import instants, output
 from duepoint.cli.check.manifests import Problem
-from duepoint.cli.local import installation, jobs, manifestfiles, view
+from duepoint.cli.local import installation, jobs
 from duepoint.cli.local.installation import Installation
-from duepoint.cli.local.manifestfiles import LocalObject, ObjectName
-from duepoint.cli.local.view import Record
+from duepoint.cli.local.manifestfiles import LocalObject, ManifestFiles, ObjectName
+from duepoint.cli.local.view import Record, RunLog
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
@@ -44,19 +45,17 @@ _KINDS = {
 }
 
 
+@dataclass(kw_only=True, eq=False)
 class RunSession:
     """A session and its state.
 
-    Args:
+    Attributes:
         report: called with each record.
         files: files and folders.
         executes: run the commands of Jobs.
         seconds: how long to run; None = until Ctrl-C.
         once: run each Schedule once, now, and end.
         receive_port: local port of a receiver, which also takes the place of each Service.
-
-    Attributes:
-        note: how Jobs run here.
         log: the runs of all Schedules.
         schedules: all Schedules as the API server has them.
         troubles: what is not well with the installation.
@@ -64,40 +63,31 @@ class RunSession:
         stopping: set it to end the session; runs in flight get a few seconds to end.
     """
 
-    def __init__(
-        self,
-        report: Callable[[Record], object],
-        *,
-        files: tuple[str, ...],
-        namespace: str,
-        executes: bool,
-        seconds: float | None,
-        once: bool,
-        receive_port: int | None,
-    ) -> None:
-        self._report = report
-        self._executes = executes
-        self._seconds = seconds
-        self._once = once
-        self.receive_port = receive_port
-        self.note = (
-            "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
-            if executes
-            else "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
-        )
-        self._files = manifestfiles.ManifestFiles(files, namespace=namespace)
-        #: Each object as it was last written.
-        self._applied: dict[ObjectName, LocalObject] = {}
-        #: Objects that stay as they were, because their file is wrong now.
-        self._former: set[ObjectName] = set()
-        self._wrong: list[tuple[LocalObject, Problem]] = []
-        self._conditions: set[tuple[str, str, str, str]] = set()
-        self._has_failed = False
-        self.log = view.RunLog(self._kind_of)
-        self.schedules: list[dict[str, Any]] = []
-        self.troubles: list[str] = []
-        self.received = 0
-        self.stopping = asyncio.Event()
+    report: Callable[[Record], object]
+    files: ManifestFiles
+    executes: bool
+    seconds: float | None
+    once: bool
+    receive_port: int | None
+    log: RunLog = field(default_factory=RunLog)
+    schedules: list[dict[str, Any]] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    received: int = 0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Each object as it was last written.
+    _applied: dict[ObjectName, LocalObject] = field(default_factory=dict)
+    #: Objects that stay as they were, because their file is wrong now.
+    _former: set[ObjectName] = field(default_factory=set)
+    _wrong: list[tuple[LocalObject, Problem]] = field(default_factory=list)
+    _conditions: set[tuple[str, str, str, str]] = field(default_factory=set)
+    _has_failed: bool = False
+
+    @property
+    def note(self) -> str:
+        """How Jobs run here."""
+        if self.executes:
+            return "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
+        return "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
 
     @property
     def former(self) -> set[str]:
@@ -111,46 +101,42 @@ class RunSession:
 
     async def run(self) -> int:
         """Run the session; return its exit code. Raises InvalidSetting if it cannot start."""
-        self._files.start()
-        if not self._files.contents:
+        self.files.start()
+        if not self.files.contents:
             message = "no file that ends in .yaml, .yml or .json is there"
             raise errors.InvalidSetting("--filename", message)
         self._log("note", message=self.note)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stopping.set)
-        runner = jobs.JobRunner(self._log, executes=self._executes)
+        runner = jobs.JobRunner(self._log, executes=self.executes)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
-            async with (
-                installation.serving(Path(folder)) as valkey,
-                installation.running(valkey.url, Path(folder), runner, self._on_run) as running,
-            ):
-                self._log("ready", redisUrl=valkey.url)
-                await self._apply(running.api, set(self._files.contents))
-                has_ended = await self._watch(running, valkey)
-        counts = {
-            "succeeded": self.log.succeeded,
-            "failed": self.log.failed,
-            "retrying": self.log.retrying,
-        }
-        self._log("stopped", message="; ".join(self.log.summary()), **counts)
+            async with installation.running(Path(folder), runner, self._on_run) as running:
+                self._log("ready", redisUrl=running.redis_url)
+                await self._apply(running.api, set(self.files.contents))
+                has_ended = await self._watch(running)
+        self._log(
+            "stopped",
+            message="; ".join(self.log.summary()),
+            succeeded=self.log.succeeded,
+            failed=self.log.failed,
+            retrying=self.log.retrying,
+        )
         # With an end on the command line, the caller is a script that reads the exit code.
-        is_checked = self._once or self._seconds is not None
+        is_checked = self.once or self.seconds is not None
         if is_checked and (self._has_failed or self.log.failed or self.log.retrying):
             return output.FAILED
-        return NOT_ENDED if self._once and not has_ended else 0
+        return NOT_ENDED if self.once and not has_ended else 0
 
-    async def _watch(self, running: Installation, valkey: installation.EmbeddedValkey) -> bool:
+    async def _watch(self, running: Installation) -> bool:
         """Watch until it is time to end; return whether all runs of ``once`` have ended."""
         loop = asyncio.get_running_loop()
-        ends_at = float("inf") if self._seconds is None else loop.time() + self._seconds
+        ends_at = float("inf") if self.seconds is None else loop.time() + self.seconds
         while not self.stopping.is_set():
             running.raise_for_ended()
-            if valkey.has_ended:
-                raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
             await self._refresh(running)
-            if self._once and await self._all_ended(running):
+            if self.once and await self._all_ended(running):
                 return True
-            if not self._once and (changed := self._files.read_changes()):
+            if not self.once and (changed := self.files.read_changes()):
                 await self._apply(running.api, changed)
             if (left := ends_at - loop.time()) <= 0:
                 return False
@@ -160,18 +146,12 @@ class RunSession:
 
     # -- manifests -----------------------------------------------------------------------------
 
-    def _kind_of(self, namespace: str, name: str) -> str:
-        known = self._applied.get((schedules.KIND, namespace, name))
-        return "" if known is None else view.target_kind((known.document or {})["spec"])
-
     async def _apply(self, api: LocalApi, changed: set[str]) -> None:
         """Write the objects of changed files, and report the changes and mistakes.
 
         While a file has a mistake, none of its objects is deleted: they stay as they were.
         """
-        found = [
-            each for file in sorted(self._files.contents) for each in self._files.contents[file]
-        ]
+        found = [each for file in sorted(self.files.contents) for each in self.files.contents[file]]
         wrong = [(each, problem) for each in found for problem in each.problems]
         wanted: dict[ObjectName, LocalObject] = {}
         for each in found:
@@ -181,7 +161,7 @@ class RunSession:
             if (first := wanted.setdefault(each.key, adapted)) is not adapted:
                 message = f"is defined by {first.where} already; that one is used"
                 wrong.append((each, Problem("metadata.name", message)))
-        if self._once:
+        if self.once:
             of_schedules = [each for each in wanted.values() if each.key[0] == schedules.KIND]
             wanted |= {run.key: run for run in map(_run_once, of_schedules)}
         wrong_files = {each.file for each, problem in wrong if not problem.is_note}
@@ -219,15 +199,14 @@ class RunSession:
             message = "a ScheduleRun does not change; write another metadata.name for a new run"
             return Problem("spec", message)
         api.add_namespace(namespace)
-        self._applied[new.key] = new  # before its first run, whose report needs its kind
+        if kind == schedules.KIND:  # before its first run, whose report needs it
+            self.log.specs[namespace, name] = (new.document or {})["spec"]
         verb, path = ("POST", "") if former is None else ("PUT", name)
         try:
             await api.request(verb, _path(new.key, path), new.document)
         except kube_errors.ApiError as refused:
-            del self._applied[new.key]
-            if former is not None:
-                self._applied[new.key] = former
             return Problem("", refused.server_message or str(refused))
+        self._applied[new.key] = new
         self._log_object("created" if former is None else "changed", new)
         return None
 
@@ -244,7 +223,7 @@ class RunSession:
             rest = {key: value for key, value in webhook.items() if key not in ("service", "tls")}
             url = f"http://127.0.0.1:{self.receive_port}{service.get('path', '/')}"
             spec["webhook"] = {"url": url, **rest}
-        if self._once:
+        if self.once:
             spec.pop("suspendUntil", None)
             spec["suspend"] = True
         return {**document, "spec": spec}
@@ -283,7 +262,7 @@ class RunSession:
 
     def _on_run(self, event: RunEvent) -> None:
         if (record := self.log.record(event)) is not None:
-            self._report(record)
+            self.report(record)
             sys.stdout.flush()
 
     def on_request(self, request: dict[str, Any]) -> None:
@@ -302,22 +281,18 @@ class RunSession:
         }
         self._has_failed |= "Failed" in ends.values()
         open_runs = {run["metadata"]["uid"] for run in runs} - ends.keys()
-        return not open_runs - (self.log.retried if self._seconds is None else set())
+        return not open_runs - (self.log.retried if self.seconds is None else set())
 
     def _log(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
-        self._report({"event": event, "at": output.time(instants.now_us()), **fields})
+        self.report({"event": event, "at": output.time(instants.now_us()), **fields})
         sys.stdout.flush()
 
 
 def _run_once(of: LocalObject) -> LocalObject:
     """Return the ScheduleRun for a Schedule."""
     _, namespace, name = of.key
-    run = {
-        "apiVersion": schedules.API_VERSION,
-        "kind": schedules.RUN_KIND,
-        "metadata": {"name": f"{name}-once", "namespace": namespace},
-        "spec": {"scheduleName": name, "trigger": {}},
-    }
+    run = schedules.new_run(namespace, name, {"trigger": {}})
+    run["metadata"]["name"] = f"{name}-once"
     return of._replace(document=run)
 
 

@@ -37,15 +37,6 @@ def instant(text: str | None) -> dt.datetime | None:
         return None
 
 
-#: The kind of target, by the field of the spec.
-_KINDS = {"jobTemplate": "Job", "webhook": "Webhook", "stream": "Stream", "kafka": "Kafka"}
-
-
-def target_kind(spec: dict[str, Any]) -> str:
-    """Return ``Job``, ``Webhook``, ``Stream`` or ``Kafka``; empty if the spec has no target."""
-    return next((name for field, name in _KINDS.items() if spec.get(field)), "")
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -92,11 +83,16 @@ def screen(
         _schedule_table(schedules[:shown], former, now, width),
         *[more] * (shown < len(schedules)),
         Text(),
-        *(Text(output.one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:left]),
+        *(_line(line) for line in lines[:left]),
         Text(),
         *notes,
         Text(f"q or Ctrl-C {end}", style="dim", end="", no_wrap=True, overflow="ellipsis"),
     )
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return a text that is cut where the screen or its column ends."""
+    return Text(output.one_line(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 #: The columns, each with the narrowest screen that shows it. Those that shrink give way to the
@@ -116,7 +112,7 @@ def _schedule_table(
     shown = [name for name, narrowest in _COLUMNS.items() if width >= narrowest]
     for name in shown:
         table.add_column(
-            Text(name, no_wrap=True, overflow="ellipsis"),
+            _line(name),
             justify="right" if name in _NUMBERS else "left",
             no_wrap=name not in _SHRINKING,
         )
@@ -130,20 +126,18 @@ def _schedule_table(
             about = f"{row['reason']}: {row['message']}"
         if name in former:
             result, about = FORMER, "its manifest is wrong now, see below"
-        late = "" if row["lateSeconds"] is None else output.span(row["lateSeconds"])
         cells = {
-            "SCHEDULE": Text(name if several else row["name"]),
-            "WHEN": Text(row["schedule"][: 40 if width >= WIDE else 20]),
-            "NEXT": Text(until(instant(row["next"]), now)),
-            "LAST": Text(clock(instant(row["last"]), now)),
-            "RESULT": Text(result or "-", style=_STYLES.get(result, "dim")),
-            "LATE": Text(late),
-            "RUNS": Text(str(row["runs"])),
-            "TARGET": Text(output.one_line(about)),
+            "SCHEDULE": name if several else row["name"],
+            "WHEN": row["schedule"][: 40 if width >= WIDE else 20],
+            "NEXT": until(instant(row["next"]), now),
+            "LAST": clock(instant(row["last"]), now),
+            "RESULT": result or "-",
+            "LATE": "" if row["lateSeconds"] is None else output.span(row["lateSeconds"]),
+            "RUNS": str(row["runs"]),
+            "TARGET": about,
         }
-        for name in shown:
-            cells[name].no_wrap, cells[name].overflow = True, "ellipsis"
-        table.add_row(*(cells[name] for name in shown))
+        styles = {"RESULT": _STYLES.get(result, "dim")}
+        table.add_row(*(_line(cells[name], styles.get(name, "")) for name in shown))
     return table
 
 
@@ -180,7 +174,7 @@ def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
     lines = [line for notice in wrapped for line in notice]
     if len(lines) > most:
         lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
-    return [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
+    return [_line(line, "yellow") for line in lines]
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -197,20 +191,19 @@ _MOST_NAMED = 5
 
 _HIDDEN = frozenset({RunState.CHECKED, RunState.REPLACING})
 _ENDED_BADLY = frozenset({RunState.FAILED, RunState.MISSED})
+_OVER = ENDED | _ENDED_BADLY
 
 
 class RunLog:
     """The newest event of each run, and counts of results.
 
-    Args:
-        kind_of: returns the kind of target of a Schedule, by namespace and name.
-
     Attributes:
+        specs: the spec of each Schedule, by namespace and name.
         succeeded: number of runs that succeeded.
     """
 
-    def __init__(self, kind_of: Callable[[str, str], str]) -> None:
-        self._kind_of = kind_of
+    def __init__(self) -> None:
+        self.specs: dict[_Name, dict[str, Any]] = {}
         #: Runs by uid of the Schedule, slot and uid of the ScheduleRun; the newest last.
         self._runs: dict[tuple[str, int, str], RunEvent] = {}
         self._badly: collections.Counter[_Name] = collections.Counter()
@@ -254,7 +247,9 @@ class RunLog:
         key = event.uid, event.slot_us, event.run_uid
         former = self._runs.get(key)
         is_silent = event.state is RunState.PENDING and not event.reason
-        if event.state in _HIDDEN or is_silent or (former and not _continues(former, event)):
+        if event.state in _HIDDEN or is_silent:
+            return None
+        if former is not None and (former.state in _OVER or _step(former) == _step(event)):
             return None
         if former is not None and former.started_us and event.attempts <= 1:
             # Keep the worker's time of the start: the API server has it in whole seconds only.
@@ -270,34 +265,28 @@ class RunLog:
         if event.is_retrying or event.state in _ENDED_BADLY:
             self._causes[schedule] = event.why
         self.succeeded += event.state is RunState.SUCCEEDED
-        return _record(event, self._kind_of(*schedule))
+        return _record(event, self.specs.get(schedule, {}))
 
 
-def _continues(former: RunEvent, event: RunEvent) -> bool:
-    """Whether an event is news about a run, after the former one, which may have ended it."""
-    if former.state in ENDED | _ENDED_BADLY:
-        return False
-    return (event.state, event.reason, event.attempts) != (
-        former.state,
-        former.reason,
-        former.attempts,
-    )
+def _step(event: RunEvent) -> tuple[object, ...]:
+    """Return what differs between two events of a run that say something different."""
+    return event.state, event.reason, event.attempts
 
 
-def _state(event: RunEvent) -> str:
-    return "Retrying" if event.is_retrying else event.state.value
+#: The record's word for a target, by the field of the spec.
+_TARGETS = {"jobTemplate": "Job", "webhook": "webhook", "stream": "stream", "kafka": "kafka"}
 
 
-def _record(event: RunEvent, kind: str) -> Record:
+def _record(event: RunEvent, spec: Mapping[str, Any]) -> Record:
     found: dict[str, Any] = {
         "event": "run",
         "at": output.time(event.at_us),
         "namespace": event.namespace,
         "schedule": event.name,
-        "target": kind if kind == "Job" else kind.lower(),
+        "target": next((word for field, word in _TARGETS.items() if spec.get(field)), ""),
         "scheduledTime": output.time(event.slot_us),
         "trigger": event.trigger,
-        "state": _state(event),
+        "state": "Retrying" if event.is_retrying else event.state.value,
         "reason": str(event.reason),
         "message": event.message,
         "attempts": event.attempts,

@@ -48,7 +48,12 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
 
     Example: duepoint list -A --failing
     """
-    rows = [overview(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
+
+    async def read() -> list[dict[str, Any]]:
+        async with cluster.session(place) as server:
+            return await _listed(server, place, selector)
+
+    rows = [overview(facts.of_object(found)) for found in asyncio.run(read())]
     if failing:
         count = len(rows)
         rows = [row for row in rows if row["health"] in diagnosis.TROUBLED]
@@ -58,20 +63,16 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
     output.show_rows(rows, form, {**first, **_COLUMNS}, wide=_WIDE)
 
 
-async def _listed(place: options.Place, selector: str | None) -> list[dict[str, Any]]:
-
-    async with cluster.session(place) as server:
-        found = await cluster.listed_schedules(server, place, selector)
-        if not found:
-            output.complain(_none_of(server, place, selector))
-        return found
-
-
-def _none_of(server: ClusterSession, place: options.Place, selector: str | None) -> str:
-    """Return the message that there is no Schedule to show, and where."""
-    where = "any namespace" if place.everywhere else f"namespace {server.namespace}"
-    labelled = f" with the labels {selector}" if selector else ""
-    return f"there is no Schedule{labelled} in {where}"
+async def _listed(
+    server: ClusterSession, place: options.Place, selector: str | None
+) -> list[dict[str, Any]]:
+    """List the Schedules, and say so if there are none."""
+    found = await cluster.listed_schedules(server, place, selector)
+    if not found:
+        where = "any namespace" if place.everywhere else f"namespace {server.namespace}"
+        labelled = f" with the labels {selector}" if selector else ""
+        output.complain(f"there is no Schedule{labelled} in {where}")
+    return found
 
 
 def overview(known: ScheduleFacts) -> output.Row:
@@ -82,15 +83,14 @@ def overview(known: ScheduleFacts) -> output.Row:
     now_us = instants.now_us()
     found = known.diagnosis(now_us)
     about = found.about or ready or diagnosis.Shown()
-    timing = None if known.spec is None else known.spec.rule.timing
     next_us, counts = known.next_us, known.status.runs
     if 0 < next_us <= now_us and (coming := _upcoming(known, now_us)):
         next_us = coming[0]  # the status may be seconds older than the next slot
     return {
         "namespace": known.namespace,
         "name": known.name,
-        "schedule": "" if timing is None else ", ".join(timing.schedules),
-        "timeZone": known.zone,
+        "schedule": ", ".join(known.timing.schedules),
+        "timeZone": known.timing.time_zone,
         "suspended": known.is_suspended(now_us),
         "next": output.time(next_us or None),
         "last": output.time(None if last is None else last.slot_us),
@@ -146,17 +146,16 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
         more = {"upcoming": [instants.utc_text(slot_us) for slot_us in upcoming], "recent": slots}
         output.write([{**overview(known), "why": why.row(known, answer), **more}], form)
         return
-    timing = () if known.spec is None else known.spec.rule.timing.schedules
     cells = {
         "schedule": known.identity,
-        "when": f"{', '.join(timing)} ({known.zone})",
+        "when": f"{', '.join(known.timing.schedules)} ({known.timing.time_zone})",
         "target": known.status.target,
         "health": known.diagnosis(now_us).health.value,
     }
     output.show_row({}, "table", {key: cell for key, cell in cells.items() if cell})
     for line in why.lines(known, answer):
         output.say(line)
-    local = instants.LocalTime(known.zone)
+    local = instants.LocalTime(known.timing.time_zone)
     output.say("next five times" if upcoming else "next five times: none")
     for slot_us in upcoming:
         output.say(f"  {local.text(slot_us)}")
@@ -168,11 +167,11 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
     """Return the next slots; none if it is refused, over, or suspended without an end."""
     timeline, is_refused = known.timeline, ConditionType.STALLED in known.conditions
-    if known.spec is None or timeline is None or is_refused or known.is_over:
+    if timeline is None or is_refused or known.is_over:
         return []
     if not known.is_suspended(now_us):
         return timeline.upcoming(now_us, _UPCOMING)
-    until_us = known.spec.rule.timing.suspend_until_us
+    until_us = known.timing.suspend_until_us
     return [] if until_us is None else timeline.upcoming(until_us - 1, _UPCOMING)
 
 
@@ -331,9 +330,7 @@ def _apply(
             if names:  # look up all before changing the first: a name may be misspelt
                 found = [await cluster.schedule(server, name) for name in names]
             else:
-                found = await cluster.listed_schedules(server, place, selector)
-                if not found:
-                    output.complain(_none_of(server, place, selector))
+                found = await _listed(server, place, selector)
             left = [why_left(one.get("spec") or {}) for one in found]
             changing = [one for one, why in zip(found, left, strict=True) if not why]
             if asks and changing and not _is_agreed(changing):

@@ -21,9 +21,11 @@ from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import diagnosis, slots
+from duepoint.schedules import diagnosis, manualruns
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
 from duepoint.schedules.diagnosis import Shown
+from duepoint.schedules.rule import Timing
+from duepoint.schedules.slots import Slots
 from duepoint.schedules.spec import ScheduleSpec
 
 Object = dict[str, Any]
@@ -92,19 +94,18 @@ class ScheduleFacts:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def zone(self) -> str:
-        return "Etc/UTC" if self.spec is None else self.spec.rule.timing.time_zone
+    def timing(self) -> Timing:
+        """When it runs; never, if this version cannot read the spec."""
+        return Timing(schedules=()) if self.spec is None else self.spec.rule.timing
 
     @property
-    def timeline(self) -> slots.Slots | None:
+    def timeline(self) -> Slots | None:
         """The slots of the Schedule, ignoring any suspension."""
         if self.spec is None:
             return None
-        timing = msgspec.structs.replace(
-            self.spec.rule.timing, suspend=False, suspend_until_us=None
+        return manualruns.timeline_of(
+            self.spec.rule, identity=self.identity, created_us=self.created_us
         )
-        rule = msgspec.structs.replace(self.spec.rule, timing=timing)
-        return slots.for_rule(rule, identity=self.identity, created_us=self.created_us)
 
     @property
     def is_current(self) -> bool:
@@ -128,10 +129,8 @@ class ScheduleFacts:
 
     def is_suspended(self, now_us: int) -> bool:
         """Whether no slot runs until it resumes."""
-        if self.spec is None:
-            return False
-        until_us = self.spec.rule.timing.suspend_until_us
-        return self.spec.rule.timing.suspend and (until_us is None or until_us > now_us)
+        until_us = self.timing.suspend_until_us
+        return self.timing.suspend and (until_us is None or until_us > now_us)
 
     def diagnosis(self, now_us: int) -> diagnosis.Diagnosis:
         """Return the diagnosis of the Schedule."""

@@ -77,7 +77,9 @@ def why(
     """
     facts = asyncio.run(gathered(place, name))
     now_us = instants.now_us()
-    slot_us = 0 if at is None else instants.parse_last_us(at, zone=facts.zone, name="--at")
+    slot_us = (
+        0 if at is None else instants.parse_last_us(at, zone=facts.timing.time_zone, name="--at")
+    )
     found = of_slot(facts, slot_us, now_us) if slot_us else now(facts, now_us)
     if output.is_data(form):
         output.write([row(facts, found, slot_us)], form)
@@ -88,6 +90,8 @@ def why(
 
 def row(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> output.Row:
     """Return the answer as a row of the JSON output; about a slot, unless that is 0."""
+    at = {"at": instants.utc_text(slot_us)} if slot_us else {}
+    place = {"namespace": facts.namespace, "name": facts.name}
     cause, *also = (
         {"cause": one.cause, "message": one.text, "since": output.time(one.since_us or None)}
         for one in found
@@ -97,7 +101,7 @@ def row(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> out
         "schedule": facts.name,
         "slot": output.time(slot_us or None),
         **cause,
-        "do": list(_steps(facts, found[0], slot_us)),
+        "do": list(diagnosis.steps_for(found[0].cause, **place, **at)),
         "also": also,
         "next": output.time(facts.next_us or None),
     }
@@ -106,7 +110,7 @@ def row(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> out
 def lines(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> Iterator[str]:
     """Yield the answer as lines: cause, since when, what to do, further findings."""
     first, *others = found
-    local = instants.LocalTime(facts.zone)
+    local = instants.LocalTime(facts.timing.time_zone)
     slot = f", slot {local.text(slot_us)}" if slot_us else ""
     yield f"{facts.identity}{slot}: {first.cause}"
     yield f"  cause  {first.text or first.cause}"
@@ -114,18 +118,12 @@ def lines(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> I
         ago = output.span((instants.now_us() - first.since_us) / _SECOND_US)
         since = instants.utc_text(first.since_us - first.since_us % _SECOND_US)
         yield f"  since  {since} ({ago} ago)"
-    for number, step in enumerate(_steps(facts, first, slot_us)):
+    for number, step in enumerate(row(facts, found, slot_us)["do"]):
         yield f"  {'do   ' if number == 0 else '     '}  {step}"
     for one in others:
         yield f"  also   {one.cause}: {one.text}"
     if facts.next_us:
         yield f"  next   {local.text(facts.next_us)}"
-
-
-def _steps(facts: ScheduleFacts, cause: Finding, slot_us: int) -> tuple[str, ...]:
-    """Return what to do about the cause, with commands to copy."""
-    at = {"at": instants.utc_text(slot_us)} if slot_us else {}
-    return diagnosis.steps_for(cause.cause, namespace=facts.namespace, name=facts.name, **at)
 
 
 # -- the Schedule as it stands -------------------------------------------------------------------
@@ -139,7 +137,11 @@ def now(facts: ScheduleFacts, now_us: int) -> tuple[Finding, ...]:
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield what keeps the Schedule from having slots at all."""
     if not facts.is_current:
-        yield from _unobserved(facts, now_us)
+        yield from _installation(facts, now_us)
+        is_new = facts.status.observed_generation < 0
+        what = "it" if is_new else f"generation {facts.generation} of it"
+        text = f"no operator has looked at {what} yet"
+        yield Finding(diagnosis.NOT_OBSERVED, text, max(facts.created_us, facts.edited_us))
         return
     found = facts.diagnosis(now_us)
     if found.health in (ScheduleHealth.PROBLEM, ScheduleHealth.WAITING) and found.about is not None:
@@ -159,7 +161,7 @@ def _running(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     yield from problems
     if not (problems or unclaimed):
         yield from _of_newest(facts)
-    start_us = None if facts.spec is None else facts.spec.rule.timing.start_us
+    start_us = facts.timing.start_us
     if facts.is_over:
         yield from _of_completion(facts, now_us)
     elif not problems and start_us is not None and start_us > now_us:
@@ -170,7 +172,7 @@ def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
     """Return that it is suspended, by whom and since when if the object says so; else None."""
     if facts.spec is None or not facts.is_suspended(now_us):
         return None
-    until_us = facts.spec.rule.timing.suspend_until_us
+    until_us = facts.timing.suspend_until_us
     text = "spec.suspend is true"
     if until_us is not None:
         text = f"suspended until {instants.utc_text(until_us)}"
@@ -180,14 +182,6 @@ def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
     if facts.spec.suspend_reason:
         text += f': "{facts.spec.suspend_reason}"'
     return Finding(Reason.SUSPENDED, text, at_us)
-
-
-def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """Yield that no operator has processed the newest edit."""
-    what = "it" if facts.status.observed_generation < 0 else f"generation {facts.generation} of it"
-    yield from _installation(facts, now_us)
-    text = f"no operator has looked at {what} yet"
-    yield Finding(diagnosis.NOT_OBSERVED, text, max(facts.created_us, facts.edited_us))
 
 
 def _of_condition(found: Shown) -> Finding:
@@ -211,7 +205,7 @@ def _of_completion(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield why no slot is left; if none was ever due, that is the cause."""
     ready = facts.conditions[ConditionType.READY]
     text = ready.message or "no slot is left"
-    end_us = None if facts.spec is None else facts.spec.rule.timing.end_us
+    end_us = facts.timing.end_us
     if end_us is not None and end_us <= now_us:
         text += f"; spec.endTime was {instants.utc_text(end_us)}"
     elif (timeline := facts.timeline) is not None and not facts.recent:
@@ -297,12 +291,11 @@ def _installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
         since_us = published.instant_us(state.redis_down_since)
         yield Finding(diagnosis.QUEUE_DOWN, "Redis does not answer the operator", since_us)
         return
-    clocks = {f"worker {name}": text for name, text in state.worker_troubles.items()}
-    clocks = {who: text for who, text in clocks.items() if "clock" in text}
-    if clock := state.troubles.get("clock"):
-        clocks["operator"] = clock
-    for who, text in clocks.items():
-        yield Finding(diagnosis.CLOCK, f"{who}: {text}")
+    for name, text in state.worker_troubles.items():
+        if "clock" in text:
+            yield Finding(diagnosis.CLOCK, f"worker {name}: {text}")
+    if text := state.troubles.get("clock", ""):
+        yield Finding(diagnosis.CLOCK, f"operator: {text}")
     if state.workers == 0:
         yield Finding(diagnosis.NO_WORKER, "no worker lives")
     elif state.lag_seconds > _LONG_LAG_SECONDS and lease.leads:
@@ -357,17 +350,16 @@ def _outside(text: str) -> Finding:
 
 def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
     """Return why the instant is not a slot, or is one that never runs; None for other slots."""
-    timeline = facts.timeline
-    if timeline is None or facts.spec is None:
+    timeline, timing = facts.timeline, facts.timing
+    if timeline is None:
         return Finding(Reason.INVALID_SPEC, facts.invalid)
-    timing = facts.spec.rule.timing
     if timing.start_us is not None and at_us < timing.start_us:
         return _outside(f"it lies before spec.startTime, {instants.utc_text(timing.start_us)}")
     if timing.end_us is not None and at_us >= timing.end_us:
         return _outside(f"it does not lie before spec.endTime, {instants.utc_text(timing.end_us)}")
     if timeline.at_or_before(at_us) != at_us:
         before_us, after = timeline.at_or_before(at_us), timeline.next_after(at_us)
-        local = instants.LocalTime(facts.zone)
+        local = instants.LocalTime(facts.timing.time_zone)
         near = [] if before_us is None else [f"before it {local.text(before_us)}"]
         near += [] if after is None else [f"after it {local.text(after.slot_us)}"]
         text = f"{local.text(at_us)} is no slot; {', '.join(near) or 'there is none near it'}"
