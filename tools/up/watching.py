@@ -20,6 +20,7 @@ from rich.live import Live
 
 from duepoint.cli.local import presenting, view
 from duepoint.cli.schedules import commands, facts
+from duepoint.controller.status import published
 from duepoint.schedules import diagnosis
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
@@ -38,7 +39,7 @@ class Arrival(NamedTuple):
     at: dt.datetime
     kind: str
     schedule: str
-    slot: dt.datetime | None
+    slot_us: int
     text: str
 
     @property
@@ -110,11 +111,11 @@ class Watcher:
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say a line for each arrival, until Ctrl-C."""
-        said: set[tuple[str, str, dt.datetime]] = set()
+        said: set[tuple[str, str, int | dt.datetime]] = set()
         while True:
             self.look()
             for one in sorted([*self.jobs, *self.webhooks]):
-                key = (one.kind, one.schedule, one.slot or one.at)
+                key = (one.kind, one.schedule, one.slot_us or one.at)
                 if key not in said:
                     said.add(key)
                     say(one.line)
@@ -153,16 +154,17 @@ def _job(item: dict[str, Any]) -> Arrival:
     ended = [each["type"] for each in conditions if each["status"] == "True"]
     outcome = next((each.lower() for each in ended if each in ("Complete", "Failed")), "running")
     created = dt.datetime.fromisoformat(metadata["creationTimestamp"])
-    slot = view.instant(metadata.get("annotations", {}).get("duepoint.dev/scheduled-time"))
+    annotations = metadata.get("annotations", {})
+    slot_us = published.instant_us(annotations.get("duepoint.dev/scheduled-time"))
     of = metadata["labels"]["duepoint.dev/schedule"]
-    return Arrival(created, "Job", of, slot, f"{metadata['name']} {outcome}")
+    return Arrival(created, "Job", of, slot_us, f"{metadata['name']} {outcome}")
 
 
 def _webhook(line: dict[str, Any]) -> Arrival:
     arrived = dt.datetime.fromisoformat(line["arrived"])
     attempt = f" attempt {line['attempt']}" if line.get("attempt", 0) > 1 else ""
-    slot = view.instant(line["scheduled_time"])
-    return Arrival(arrived, "webhook", line["schedule"], slot, f"{line['path']}{attempt}")
+    slot_us = published.instant_us(line["scheduled_time"])
+    return Arrival(arrived, "webhook", line["schedule"], slot_us, f"{line['path']}{attempt}")
 
 
 def _lines(log: Path) -> list[str]:

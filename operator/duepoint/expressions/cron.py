@@ -118,9 +118,7 @@ class Cron:
     def __init__(
         self, fields: syntax.CronFields, *, zone: timezones.Zone, gap: Gap, overlap: Overlap
     ) -> None:
-        self.pattern = pattern.Pattern(
-            fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
-        )
+        self.pattern = pattern.Pattern(fields)
         self.stretches = stretches(zone, sweeping=fields.sweeping, gap=gap, overlap=overlap)
         self.zone = zone
         self.fields = fields
@@ -128,7 +126,14 @@ class Cron:
         self._here = 0
 
     def describe(self) -> str:
-        return f"{in_words(self.fields)}, {self.zone.name}"
+        rule = self.fields.day_rule
+        words = [_times(self.fields), _days(rule)]
+        months = masks.values_of(rule.months)
+        if len(months) < 12:
+            words.append(f"in {_listing(_runs(months, names=_MONTHS))}")
+        if rule.years is not None:
+            words.append(f"in {_listing(_runs(sorted(rule.years)))}")
+        return f"{' '.join(words)}, {self.zone.name}"
 
     def next_after(self, instant_us: int) -> int | None:
         second = instant_us // _SECOND_US + 1
@@ -238,17 +243,6 @@ _NTH = ("", "first", "second", "third", "fourth", "fifth")
 
 #: Up to this many times of day are listed one by one; more are described by minute and hour.
 _LISTED_TIMES = 6
-
-
-def in_words(fields: syntax.CronFields) -> str:
-    """Describe the expression in one line, without the zone."""
-    words = [_times(fields), _days(fields.day_rule)]
-    months = masks.values_of(fields.day_rule.months)
-    if len(months) < 12:
-        words.append(f"in {_listing(_runs(months, names=_MONTHS))}")
-    if fields.day_rule.years is not None:
-        words.append(f"in {_listing(_runs(sorted(fields.day_rule.years)))}")
-    return " ".join(words)
 
 
 def _times(fields: syntax.CronFields) -> str:

@@ -120,10 +120,8 @@ def meant(text: str) -> list[str]:
 
 def _usual_unit(word: re.Match[str]) -> str:
     letters = word[0].lower()
-    for unit, spelling in _SPELLINGS:
-        if re.fullmatch(spelling, letters):
-            return unit
-    return letters
+    usual = (unit for unit, spelling in _SPELLINGS if re.fullmatch(spelling, letters))
+    return next(usual, letters)
 
 
 def format_duration(us: int) -> str:

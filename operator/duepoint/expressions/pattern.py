@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from duepoint.expressions import fields
+from duepoint.expressions import fields, syntax
 
 _DAY = 86_400
 
@@ -45,10 +45,10 @@ class Pattern:
         "per_day",
     )
 
-    def __init__(self, rule: fields.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
-        self._rule = rule
-        self._minutes = _minutes_of_day(hours, minutes)
-        self._in_minute = fields.values_of(seconds)
+    def __init__(self, parsed: syntax.CronFields) -> None:
+        self._rule = parsed.day_rule
+        self._minutes = _minutes_of_day(parsed.hours, parsed.minutes)
+        self._in_minute = fields.values_of(parsed.seconds)
         self._earliest = self._minutes[0] + self._in_minute[0]
         self._latest = self._minutes[-1] + self._in_minute[-1]
         self.per_day = len(self._minutes) * len(self._in_minute)

@@ -92,19 +92,17 @@ def parse(text: str, *, identity: str) -> CronFields:
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
     minutes, hours = read[fields.MINUTE], read[fields.HOUR]
-    seconds, years = read.get(fields.SECOND), read.get(fields.YEAR)
-    listed = None
-    if years is not None and not years.starred:
-        listed = frozenset(fields.values_of(years.mask))
+    seconds = read.get(fields.SECOND, fields.Values(mask=1))
+    years = read.get(fields.YEAR, fields.Values(starred=True))
     return CronFields(
-        seconds=1 if seconds is None else seconds.mask,
+        seconds=seconds.mask,
         minutes=minutes.mask,
         hours=hours.mask,
         day_rule=fields.DayRule(
             day=read[fields.DAY],
             months=read[fields.MONTH].mask,
             weekday=read[fields.WEEKDAY],
-            years=listed,
+            years=None if years.starred else frozenset(fields.values_of(years.mask)),
         ),
         sweeping=minutes.sweeping or hours.sweeping,
     )

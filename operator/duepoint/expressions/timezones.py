@@ -158,11 +158,8 @@ def located(name: str, data: str) -> Zone:
             changes = _ruled(offset, listed, footer)
     except ValueError:
         return own
-    earlier = [
-        (when, after)
-        for when, after in zip(own.starts, own.offsets, strict=True)
-        if when < _SHARED_FROM
-    ]
+    periods = zip(own.starts, own.offsets, strict=True)
+    earlier = [period for period in periods if period[0] < _SHARED_FROM]
     if earlier[-1][1] != offset:
         earlier.append((_SHARED_FROM, offset))
     starts, offsets = zip(*earlier, *changes, strict=True)

@@ -13,12 +13,13 @@ There is no container: no image, no volumes, no limits, no retry. A process has 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -139,23 +140,54 @@ class JobRunner:
     async def _container(self, job: StoredJob, container: Mapping[str, Any]) -> _Failure:
         """Run one container's command to its end."""
         lead = f"container {container.get('name', '')}: "
-        last = ""
-
-        def take(line: str) -> None:
-            nonlocal last
-            last = line or last
-            self._say("output", job=job.name, line=line)
-
         try:
             words, variables = _command_of(container, job.spec["template"].get("metadata") or {})
-            code = await _run(words, variables, folder=container.get("workingDir"), on_line=take)
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                cwd=container.get("workingDir"),
+                env={**os.environ, **variables},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                limit=_LONGEST_LINE_BYTES,
+                start_new_session=True,
+            )
         except (OSError, ValueError) as trouble:
             return "CannotRun", f"{lead}{trouble}"
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        last: collections.deque[str] = collections.deque(maxlen=1)
+        reading = asyncio.create_task(self._read(job, process.stdout, last))
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                signal_session(process, signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+            signal_session(process, signal.SIGKILL)  # what is left of it
+            await process.wait()
+            await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+            reading.cancel()
         if code == 0:
             return None
         how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
-        last = f"; its last line: {last}" if last else ""
-        return "BackoffLimitExceeded", f"{lead}{how}{last}"
+        how += f"; its last line: {last[0]}" if last else ""
+        return "BackoffLimitExceeded", f"{lead}{how}"
+
+    async def _read(
+        self, job: StoredJob, stream: asyncio.StreamReader, last: collections.deque[str]
+    ) -> None:
+        """Report each line; ``last`` gets those that are not empty."""
+        while True:
+            try:
+                text = await stream.readline()
+            except ValueError:  # no line break within the limit: drop that part
+                continue
+            if not text:
+                return
+            line = text.decode(errors="replace").rstrip("\r\n")
+            last.extend([line] if line else [])
+            self._say("output", job=job.name, line=line)
 
 
 async def _write(api: port.Api, job: StoredJob, status: dict[str, Any]) -> None:
@@ -213,63 +245,6 @@ def _command_of(
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
     """Replace ``$(NAME)`` if the variable is defined, as Kubernetes does."""
     return _REFERENCE.sub(lambda it: f"$({it[2]})" if it[1] else variables.get(it[2], it[0]), text)
-
-
-# -- processes -------------------------------------------------------------------------------------
-
-
-async def _run(
-    words: Sequence[str],
-    variables: Mapping[str, str],
-    *,
-    folder: str | None,
-    on_line: Callable[[str], None],
-) -> int:
-    """Run a program to its end; return its exit code, or minus the signal that ended it.
-
-    Args:
-        words: the program and its arguments.
-        variables: to add to our environment.
-        folder: the working directory; None = ours.
-        on_line: called with each line of standard output and standard error.
-
-    Raises:
-        OSError: there is no such program or folder.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        cwd=folder,
-        env={**os.environ, **variables},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        limit=_LONGEST_LINE_BYTES,
-        start_new_session=True,
-    )
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    reading = asyncio.create_task(_read(process.stdout, on_line))
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:
-            signal_session(process, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-        signal_session(process, signal.SIGKILL)  # what is left of its session
-        await process.wait()
-        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
-        reading.cancel()
-
-
-async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
-    while True:
-        try:
-            line = await stream.readline()
-        except ValueError:  # no line break within the limit: drop that part
-            continue
-        if not line:
-            return
-        on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
 def signal_session(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -32,8 +32,6 @@ from duepoint.cli.local.manifestfiles import ManifestFiles
 from duepoint.cli.local.session import RunSession
 from duepoint.cli.local.view import Record
 
-_MOST_PORT = 65_535
-
 
 @click.command("run")
 @click.argument("paths", metavar="[FILE|DIR]...", nargs=-1)
@@ -51,7 +49,7 @@ _MOST_PORT = 65_535
     help="End after so long, such as 90s or 10m; 0 = not by itself.",
 )  # fmt: skip
 @click.option(
-    "--receive", "receive_port", metavar="PORT", type=click.IntRange(1, _MOST_PORT),
+    "--receive", "receive_port", metavar="PORT", type=click.IntRange(1, 65_535),
     help="Take webhooks at http://127.0.0.1:PORT, those to Services too; answer 204 and show them.",
 )  # fmt: skip
 @click.option(

@@ -28,15 +28,6 @@ from duepoint.cli.schedules import commands, facts
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import diagnosis
 
-
-def instant(text: str | None) -> dt.datetime | None:
-    """Return the instant in an RFC 3339 text from the API server; None if it is not one."""
-    try:
-        return dt.datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -129,8 +120,8 @@ def _schedule_table(
         cells = {
             "SCHEDULE": name if several else row["name"],
             "WHEN": row["schedule"][: 40 if width >= WIDE else 20],
-            "NEXT": until(instant(row["next"]), now),
-            "LAST": clock(instant(row["last"]), now),
+            "NEXT": until(row["next"], now),
+            "LAST": clock(row["last"], now),
             "RESULT": result or "-",
             "LATE": "" if row["lateSeconds"] is None else output.span(row["lateSeconds"]),
             "RUNS": str(row["runs"]),
@@ -141,14 +132,15 @@ def _schedule_table(
     return table
 
 
-def until(moment: dt.datetime | None, now: dt.datetime) -> str:
+def until(time: str | None, now: dt.datetime) -> str:
     """Return a time such as ``in 12 s``; with the day if not today, and with a date if far away.
 
     A past time is ``due``: the run may wait for its jitter, or its status may be a moment old, so
     the time since then does not say how late the run is.
     """
-    if moment is None:
+    if time is None:
         return "-"
+    moment = dt.datetime.fromisoformat(time)
     seconds = (moment - now).total_seconds()
     if seconds < -2:
         return "due"
@@ -161,9 +153,10 @@ def until(moment: dt.datetime | None, now: dt.datetime) -> str:
     return f"{moment:%a %H:%M}" if seconds < _WEEKDAY_SECONDS else f"{moment:%Y-%m-%d}"
 
 
-def clock(moment: dt.datetime | None, now: dt.datetime) -> str:
-    if moment is None:
+def clock(time: str | None, now: dt.datetime) -> str:
+    if time is None:
         return "-"
+    moment = dt.datetime.fromisoformat(time)
     return f"{moment:%H:%M:%S}" if now - moment < dt.timedelta(days=1) else f"{moment:%Y-%m-%d}"
 
 

@@ -28,7 +28,6 @@ from duepoint.expressions import durations
 from duepoint.kube import port, schedules
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis
-from duepoint.schedules.conditions import ConditionType
 
 _UPCOMING = 5
 
@@ -77,13 +76,12 @@ async def _listed(
 
 def overview(known: ScheduleFacts) -> output.Row:
     """Return how a Schedule stands, as a row of the JSON output."""
-    ready = known.conditions.get(ConditionType.READY)
     last = next((slot for slot in known.recent if slot.started_us), None)
     newest = known.recent[0] if known.recent else None
     now_us = instants.now_us()
     found = known.diagnosis(now_us)
-    about = found.about or ready or diagnosis.Shown()
-    next_us, counts = known.next_us, known.status.runs
+    about = found.about or known.status.ready
+    next_us = known.next_us
     if 0 < next_us <= now_us and (coming := _upcoming(known, now_us)):
         next_us = coming[0]  # the status may be seconds older than the next slot
     return {
@@ -95,9 +93,9 @@ def overview(known: ScheduleFacts) -> output.Row:
         "next": output.time(next_us or None),
         "last": output.time(None if last is None else last.slot_us),
         "lateSeconds": None if last is None else _seconds(last.slot_us, last.started_us),
-        "runs": 0 if counts is None else counts.started,
+        "runs": known.status.counts.started,
         "result": "" if newest is None else newest.outcome,
-        "ready": "" if ready is None else ready.status,
+        "ready": known.status.ready.status,
         "health": found.health.value,
         "reason": about.reason,
         "message": about.message,
@@ -166,8 +164,8 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
 
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
     """Return the next slots; none if it is refused, over, or suspended without an end."""
-    timeline, is_refused = known.timeline, ConditionType.STALLED in known.conditions
-    if timeline is None or is_refused or known.is_over:
+    timeline = known.timeline
+    if timeline is None or known.is_refused or known.is_over:
         return []
     if not known.is_suspended(now_us):
         return timeline.upcoming(now_us, _UPCOMING)
@@ -176,9 +174,6 @@ def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
 
 
 # -- slots -----------------------------------------------------------------------------------------
-
-
-_SECOND_US = 1_000_000
 
 
 def row(slot: PastSlot) -> output.Row:
@@ -200,7 +195,7 @@ def row(slot: PastSlot) -> output.Row:
 
 
 def _seconds(from_us: int, to_us: int) -> float | None:
-    return max(0, to_us - from_us) / _SECOND_US if from_us and to_us else None
+    return max(0, to_us - from_us) / 1e6 if from_us and to_us else None
 
 
 # -- suspend and resume --------------------------------------------------------------------------

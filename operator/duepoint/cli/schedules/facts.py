@@ -23,7 +23,6 @@ from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis, manualruns
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
-from duepoint.schedules.diagnosis import Shown
 from duepoint.schedules.rule import Timing
 from duepoint.schedules.slots import Slots
 from duepoint.schedules.spec import ScheduleSpec
@@ -68,10 +67,9 @@ class ScheduleFacts:
 
     Attributes:
         spec: None if this version cannot read it; ``invalid`` then says why.
-        conditions: by type; those that are not True, Ready besides, are left out.
         recent: newest first.
         written: who last wrote each field of the spec, and when.
-        jobs: None if they may not be read.
+        jobs: none if they may not be read.
         lease: None if it may not be read, or if the status does not name it.
     """
 
@@ -82,11 +80,10 @@ class ScheduleFacts:
     created_us: int
     spec: ScheduleSpec | None
     invalid: str
-    conditions: Mapping[str, Shown]
     recent: tuple[PastSlot, ...]
     status: published.Status
     written: Mapping[str, tuple[str, int]]
-    jobs: tuple[JobFacts, ...] | None = None
+    jobs: tuple[JobFacts, ...] = ()
     lease: LeaseFacts | None = None
 
     @property
@@ -124,8 +121,11 @@ class ScheduleFacts:
     @property
     def is_over(self) -> bool:
         """Whether no slot is left, or it never has any."""
-        ready = self.conditions.get(ConditionType.READY)
-        return ready is not None and ready.reason in WITHOUT_SLOTS
+        return self.status.ready.reason in WITHOUT_SLOTS
+
+    @property
+    def is_refused(self) -> bool:
+        return self.status.condition(ConditionType.STALLED).status == "True"
 
     def is_suspended(self, now_us: int) -> bool:
         """Whether no slot runs until it resumes."""
@@ -135,7 +135,7 @@ class ScheduleFacts:
     def diagnosis(self, now_us: int) -> diagnosis.Diagnosis:
         """Return the diagnosis of the Schedule."""
         return diagnosis.of(
-            self.conditions.values(),
+            self.status.conditions,
             is_current=self.is_current,
             is_suspended=self.is_suspended(now_us),
         )
@@ -158,11 +158,6 @@ def of_object(found: Object) -> ScheduleFacts:
         created_us=published.instant_us(metadata.get("creationTimestamp")),
         spec=spec,
         invalid=invalid,
-        conditions={
-            one.type: one
-            for one in shown.conditions
-            if one.status == "True" or one.type == ConditionType.READY
-        },
         recent=tuple(published.slot_of(row) for row in shown.recent_runs),
         status=shown,
         written={
@@ -222,36 +217,32 @@ async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> 
     """List the Jobs of the Schedule, newest slot first; raises kube_errors.ApiError."""
     selector = f"{jobbuilder.SCHEDULE_LABEL}={known.name}"
     found = await clusters.get(server, jobs.collection(server.namespace), labelSelector=selector)
-    own = [job for job in found["items"] if _is_of(job, known)]
+    own = [
+        job
+        for job in found["items"]
+        for owner in job["metadata"].get("ownerReferences") or ()
+        if owner.get("controller") and owner.get("uid") == known.uid
+    ]
     return sorted(own, key=slot_us, reverse=True)
 
 
 def slot_us(job: Object) -> int:
     """Return the slot of a Job, from its annotation."""
-    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    annotations = job["metadata"].get("annotations") or {}
     return published.instant_us(annotations.get(jobbuilder.SCHEDULED_TIME))
 
 
-def _is_of(job: Object, known: ScheduleFacts) -> bool:
-    owners = (job.get("metadata") or {}).get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("uid") == known.uid for owner in owners)
-
-
-async def _jobs(
-    server: clusters.ClusterSession, known: ScheduleFacts
-) -> tuple[JobFacts, ...] | None:
+async def _jobs(server: clusters.ClusterSession, known: ScheduleFacts) -> tuple[JobFacts, ...]:
     made = []
-    try:
+    with contextlib.suppress(kube_errors.ApiError):  # they may not be read
         for job in await job_objects(server, known):
             name, has_ended, trouble = job["metadata"]["name"], is_over(job), ""
-            with contextlib.suppress(kube_errors.ApiError):  # they may not be read
+            with contextlib.suppress(kube_errors.ApiError):  # nor may its Pods
                 found = () if has_ended else await pods(server, name)
                 trouble = next((why for pod in reversed(found) for why in _troubles(pod)), "")
             made.append(
                 JobFacts(name=name, slot_us=slot_us(job), is_over=has_ended, pod_trouble=trouble)
             )
-    except kube_errors.ApiError:
-        return None
     return tuple(made)
 
 

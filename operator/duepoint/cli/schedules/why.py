@@ -22,7 +22,7 @@ from duepoint.controller.status import published
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 _SECOND_US = 1_000_000
@@ -64,13 +64,7 @@ class Finding:
 )
 @options.output_format
 @options.of_one
-def why(
-    name: str,
-    *,
-    at: str | None,
-    form: str,
-    place: options.Place,
-) -> None:
+def why(name: str, *, at: str | None, form: str, place: options.Place) -> None:
     """Say why the Schedule NAME does not run, since when, and what to do next.
 
     Example: duepoint why report -n team-a --at 02:30
@@ -157,7 +151,7 @@ def _running(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     unclaimed = _unclaimed_us(facts, now_us)
     if unclaimed:
         yield from _unclaimed(facts, unclaimed, now_us)
-    problems = [_of_condition(one) for one in diagnosis.troubles(facts.conditions.values())]
+    problems = [_of_condition(one) for one in diagnosis.troubles(facts.status.conditions)]
     yield from problems
     if not (problems or unclaimed):
         yield from _of_newest(facts)
@@ -198,12 +192,12 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
         return
     yield Finding(newest.why, sentence(newest), _streak_us(facts, newest.why))
     # A run may block the next slot. If that run's Pod does not start, the Pod is what to repair.
-    yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
+    yield from (_of_job(job) for job in facts.jobs if job.pod_trouble and not job.is_over)
 
 
 def _of_completion(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """Yield why no slot is left; if none was ever due, that is the cause."""
-    ready = facts.conditions[ConditionType.READY]
+    ready = facts.status.ready
     text = ready.message or "no slot is left"
     end_us = facts.timing.end_us
     if end_us is not None and end_us <= now_us:
@@ -251,12 +245,7 @@ def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     """Return slots that were due but are not in the status, newest first."""
     timeline, through_us = facts.timeline, facts.status.watermark.through_us
     # After a Schedule is completed, later times of its expression are not slots.
-    if (
-        timeline is None
-        or not through_us
-        or facts.is_over
-        or ConditionType.STALLED in facts.conditions
-    ):
+    if timeline is None or not through_us or facts.is_over or facts.is_refused:
         return ()
     found = (
         slot_us
@@ -270,7 +259,7 @@ def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
 def _unclaimed(facts: ScheduleFacts, slots_us: tuple[int, ...], now_us: int) -> Iterator[Finding]:
     many = "1 slot was" if len(slots_us) == 1 else f"{len(slots_us)} slots were"
     text = f"{many} not claimed, the oldest that of {instants.utc_text(slots_us[-1])}"
-    if any(job.slot_us in slots_us for job in facts.jobs or ()):
+    if any(job.slot_us in slots_us for job in facts.jobs):
         text = "slots have run, and the status does not show them yet: it is late"
     yield from _installation(facts, now_us)
     yield Finding(diagnosis.NOT_CLAIMED, text, slots_us[-1])
@@ -321,11 +310,11 @@ def of_slot(  # noqa: PLR0911 - a case each
     suspended = _suspension(facts, now_us)
     if suspended is not None and suspended.since_us <= at_us:
         return (suspended,)
-    if not facts.is_current or ConditionType.STALLED in facts.conditions:
+    if not facts.is_current or facts.is_refused:
         return tuple(_stopped(facts, now_us))
     if facts.status.watermark.is_open(at_us):
         put_off = Finding(diagnosis.NOT_CLAIMED, "it was put off, and is tried again")
-        found = diagnosis.troubles(facts.conditions.values())
+        found = diagnosis.troubles(facts.status.conditions)
         return tuple(map(_of_condition, found)) or (put_off,)
     if at_us <= facts.status.watermark.through_us:
         return (_of_records(facts, at_us),)
@@ -338,7 +327,7 @@ def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Finding:
     """Return what happened to a slot that is in the status."""
     if slot.outcome != "Running":
         return Finding(slot.why, sentence(slot), slot.since_us or slot.slot_us)
-    job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
+    job = next((job for job in facts.jobs if job.name == slot.job_name), None)
     if job is not None and job.pod_trouble:
         return _of_job(job, slot.started_us)
     return Finding(Reason.RUNNING, sentence(slot), slot.started_us)
@@ -372,7 +361,7 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
 
 def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
     """Return what is known of a slot that is older than the last slots in the status."""
-    for job in facts.jobs or ():
+    for job in facts.jobs:
         if job.slot_us == at_us:
             return _of_job(job)
     text = "it has ended, and the last slots of the status do not reach back to it"
