@@ -52,9 +52,9 @@ class CircuitRule:
     gone_us: int = 35 * 86_400_000_000
 
     def trouble_of(self, calls: Sequence[tuple[float, bool]]) -> str:
-        """Return why these calls, at most the newest ``last_calls``, open a circuit; empty = not.
+        """Return why a circuit opens after these calls; empty if it stays closed.
 
-        Each is the time at which it ended, in seconds, and whether it failed.
+        They are the newest, at most ``last_calls``: when each ended, in seconds; if it failed.
         """
         failures = [failed for _, failed in calls]
         if len(calls) >= self.most_in_a_row and all(failures[-self.most_in_a_row :]):
@@ -147,7 +147,7 @@ class Circuits:
         return msgspec.structs.replace(circuit, until_us=until_us)
 
     async def open(self, host: str, why: str, cause: str) -> None:
-        """Open a receiver's circuit; leave it unchanged if it is open."""
+        """Open a receiver's circuit, unless it is open already or too many receivers are stored."""
         key = self.index.keys.circuits
         time, count = await self.index.read("open a circuit", ("TIME",), ("HLEN", key))
         now_us = scripting.time_us(time)
@@ -160,7 +160,7 @@ class Circuits:
             await self.index.read("open a circuit", ("HSETNX", key, field, value))
 
     async def probe(self, host: str, hold_seconds: float) -> tuple[bool, Circuit | None, int]:
-        """Try to take the probe; return whether it did, the circuit (None = closed), and the time.
+        """Try to take the probe; return whether it worked, the circuit (None = closed), the time.
 
         A caller that got the probe must call ``probed`` within ``hold_seconds``.
         """

@@ -87,21 +87,21 @@ class Index:
         }
 
     def shards_beside(self, shard: messages.ShardId) -> int:
-        """Return the number of shards in the layout of a shard."""
+        """Return how many shards the layout of this shard has: the current layout or the former."""
         layout = self.known_layout()
         if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
             layout = layout.former
         return layout.shards
 
     def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
-        """Return the names of a shard's keys; the layout must have been read."""
+        """Return the names of a shard's keys; raises Uninitialised if no layout has been read."""
         self.known_layout()
         return self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
 
     def call(
         self, script: str, shard: messages.ShardId | None, /, *keys: str, **named: object
     ) -> scripting.ScriptCall:
-        """Return a call of a script, with the keys that it names.
+        """Build a call of a script, with the fixed keys that it uses; this sends nothing.
 
         Args:
             shard: None = the script is about the whole index.
@@ -127,13 +127,13 @@ class Index:
         return found
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
-        """Return the buckets of a shard that may hold definitions of these namespaces."""
+        """Return the names of a shard's buckets that may hold definitions of these namespaces."""
         return self.buckets_of_populations(shard, map(keys_.population_of, namespaces))
 
     def buckets_of_populations(
         self, shard: messages.ShardId, populations: Iterable[str]
     ) -> list[str]:
-        """Return the buckets of these populations in a shard, each once."""
+        """Return the names of all buckets of these populations in a shard, each once."""
         names = self.shard(shard)
         return [
             names.bucket(population, number)
@@ -142,7 +142,7 @@ class Index:
         ]
 
     async def read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
-        """Return the replies of plain commands, in one round trip.
+        """Run plain commands, reads or writes, in one round trip; return their replies.
 
         Args:
             attempted: what the commands are for; error messages quote it.
@@ -150,7 +150,7 @@ class Index:
         return scripting.good(await self.servers.exchange(commands), attempted)
 
     async def existing(self, attempted: str, keys: Sequence[str]) -> list[str]:
-        """Return the keys of one shard that may exist: a group with any of them is returned whole.
+        """Return which of one shard's keys may exist: all keys of each group that has any.
 
         An index of some hundred schedules has few of the hashes that a shard can have. One command
         counts all of the keys, and if some exist, one command counts those of each group.
@@ -169,7 +169,7 @@ class Index:
         return [key for group, some in zip(groups, counts, strict=True) if some for key in group]
 
     async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the replies of many commands, sent in parts that do not block the server."""
+        """Run many commands, in parts that do not block the server; return their replies."""
         replies: list[Any] = []
         for first in range(0, len(commands), _COMMANDS_PER_EXCHANGE):
             replies += await self.read(attempted, *commands[first : first + _COMMANDS_PER_EXCHANGE])

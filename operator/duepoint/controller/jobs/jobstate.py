@@ -208,7 +208,7 @@ class LateRequests:
 
 
 def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:
-    """Return the Jobs to delete: first successful, then failed ones, oldest first."""
+    """Return the Jobs beyond the limits: successful ones, then failed ones, each oldest first."""
     by_age = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
         ([job for job in by_age if job.succeeded], policy.successful_limit),
