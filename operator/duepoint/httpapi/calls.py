@@ -411,11 +411,11 @@ def decoded(text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str) -> 
     try:
         found = decoder.decode(text)
     except msgspec.ValidationError as error:
-        path, message = checks.of_decoder(error)
-        message = f"{message}; write {shape}"
-        raise OperationProblem("InvalidField", message, field=path.lstrip(".")) from None
+        wrong = checks.of_decoder(error)
+        message = f"{wrong.message}; write {shape}"
+        raise OperationProblem("InvalidField", message, field=wrong.path.lstrip(".")) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise OperationProblem("BadRequest", f"is not JSON: {error}"[:200]) from None
-    for path, message in checks.problems(found, "") if isinstance(found, Fields) else ():
-        raise OperationProblem("InvalidField", message, field=path.lstrip("."))
+    for each in checks.problems(found, "") if isinstance(found, Fields) else ():
+        raise OperationProblem("InvalidField", each.message, field=each.path.lstrip("."))
     return found

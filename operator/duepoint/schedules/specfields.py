@@ -184,8 +184,8 @@ class SpecFindings:
 
     def check(self, fields: vocabulary.Fields, path: str = "spec") -> None:
         """Report the errors that the model finds in the fields."""
-        for where, message in checks.problems(fields, path):
-            self._add(where, message)
+        for each in checks.problems(fields, path):
+            self._add(each.path, each.message)
 
     def _add(self, path: str, message: str) -> None:
         is_of_job = path.startswith("spec.jobTemplate")
@@ -205,8 +205,8 @@ def decode(decoder: msgspec.json.Decoder[FieldsT], raw: bytes) -> FieldsT:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        where, message = checks.of_decoder(error)
-        raise _wrong(f"spec{where}", message) from None
+        found = checks.of_decoder(error)
+        raise _wrong(f"spec{found.path}", found.message) from None
 
 
 def _wrong(path: str, message: str) -> errors.InvalidSpec:

@@ -222,7 +222,7 @@ def _value(rng: Random, _: str, thing: dict[str, Any]) -> tuple[str, str]:
 
 def _known_field(rng: Random, kind: str, thing: dict[str, Any]) -> tuple[str, str]:
     """A field that the schema has, next to those that are written."""
-    schema = structure.schemas()["Schedule" if kind == "CronJob" else kind]
+    schema = structure.schemas()["Schedule" if kind == "CronJob" else kind]["properties"]["spec"]
     place, path = thing["spec"], ("spec",)
     while True:
         fields = schema.get("properties", {})

@@ -85,7 +85,7 @@ BAD_METADATA = [
     ({"annotations": {"a": "é" * 131_072}}, "annotations", "have 262145 bytes in all; at most"),
     ({"finalizers": "x"}, "finalizers", '"x" is of the wrong type; write a list'),
     ({"finalizers": [7]}, "finalizers[0]", "write a text, in quotes"),
-    ({"finalizers": ["a b"]}, "finalizers[0]", f'"a b" {QUALIFIED}'),
+    ({"finalizers": ["a b"]}, "finalizers[0]", '"a b": write at most 63 letters'),
     ({"finalizers": ["orphan", "foregroundDeletion"]}, "finalizers", "write one of them"),
     ({"generateName": 5}, "generateName", "write a text, in quotes"),
     ({"generateName": "A_"}, "generateName", '"A_": write lower-case letters'),

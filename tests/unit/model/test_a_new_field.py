@@ -53,8 +53,10 @@ def test_editors_and_the_http_api_know_it():
 
 def test_validate_and_the_reader_judge_it_in_the_same_words():
     wrong = {"schedule": "@daily", "webhook": {"url": "https://a"}, "colour": "green"}
+    thing = {"metadata": {"name": "a"}, "spec": wrong}
     told = ("spec.colour", '"green": write red or blue')
     (of_reader,) = checks.problems(msgspec.convert(wrong, Coloured), "spec")
-    (of_validate,) = structure.problems("Schedule", wrong)
-    assert (*of_reader,) == (of_validate.path, of_validate.message) == told
-    assert list(structure.problems("Schedule", {**wrong, "colour": "red"})) == []
+    (of_validate,) = structure.problems("Schedule", thing, {})
+    assert of_reader == of_validate == checks.Problem(*told)
+    wrong["colour"] = "red"
+    assert structure.problems("Schedule", thing, {}) == []

@@ -9,6 +9,8 @@ checked as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,19 +20,18 @@ from typing import Any
 import msgspec
 
 from duepoint import errors, expressions
-from duepoint.cli import instants, options
+from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
-from duepoint.cli.check.manifests import Manifest, Problem
-from duepoint.expressions import timezones
+from duepoint.cli.check.manifests import Manifest
+from duepoint.expressions import durations, timezones
 from duepoint.kube import schedules
-from duepoint.model.checks import MISSING
+from duepoint.model.checks import MISSING, Problem
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 from duepoint.schedules.sets import setspec
 
 #: API groups of Kubernetes itself, which contain none of our kinds.
 _KUBERNETES = ("batch/", "apps/")
-_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 
 _UID = "00000000-0000-4000-8000-000000000000"
 
@@ -76,16 +77,15 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
         wrong = _misnamed(kind, version)
         return _wrong(manifest, *wrong) if wrong else None
     content = manifest.content
-    found = list(_around(kind, content))
+    metadata = _mapping(content.get("metadata"))
+    with contextlib.suppress(ValueError):
+        created_us = instants.strict_us(_text(metadata.get("creationTimestamp")))
+    readers = _readers(_mapping(content.get("spec")), created_us)
+    found = structure.problems(kind, content, readers)
+    if isinstance(content.get("metadata"), dict):
+        found += _of_metadata(kind, metadata)
     if not isinstance(content.get("spec"), dict):
-        trouble = "is missing; write a mapping"
-        if isinstance(content.get("spec"), list):
-            trouble = "is a list; write a mapping, without dashes before its fields"
-        elif content.get("spec") is not None:
-            trouble = "is of the wrong type; write a mapping"
-        found.append(Problem("spec", trouble))
         return CheckedManifest(manifest=manifest, problems=tuple(found))
-    found += structure.problems(kind, content["spec"])
     misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     spec, more = _parsed(kind, content, namespace=namespace, created_us=created_us)
     found += [
@@ -95,9 +95,8 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
         and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
         and not _is_known(problem.path, found)
     ]
-    for judge in (_of_texts(content["spec"], created_us=created_us), _of_job(content["spec"])):
-        known = {problem.path for problem in found if not problem.is_note}
-        found += [problem for problem in judge if problem.path not in known]
+    known = {problem.path for problem in found if not problem.is_note}
+    found += [problem for problem in _of_job(content["spec"]) if problem.path not in known]
     is_valid = all(problem.is_note for problem in found)
     return CheckedManifest(
         manifest=manifest, problems=tuple(found), spec=spec if is_valid else None
@@ -122,22 +121,6 @@ def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
     return CheckedManifest(manifest=manifest, problems=(problem,))
 
 
-# -- around the spec -------------------------------------------------------------------------
-
-
-def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
-    for name in content:
-        if name not in _TOP:
-            meant = options.nearest(name, _TOP)
-            hint = f"did you mean {meant}?" if meant else f"known here: {', '.join(_TOP)}"
-            yield Problem(name[:64], f"is unknown; {hint}")
-    metadata = content.get("metadata")
-    if not isinstance(metadata, dict):
-        yield Problem("metadata", "is missing; write a mapping with a name")
-        return
-    yield from _of_metadata(kind, metadata)
-
-
 # -- as the operator reads it ----------------------------------------------------------------
 
 
@@ -145,8 +128,6 @@ def _parsed(
     kind: str, content: dict[str, Any], *, namespace: str, created_us: int
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
-    created = _instant(metadata.get("creationTimestamp"))
-    created_us = created_us if created is None else created
     try:
         # As compact as the API server writes it, because the size of a payload is limited.
         text = json.dumps(
@@ -172,28 +153,21 @@ def _parsed(
         return None, [Problem("spec", f"cannot be written as JSON: {error}")]
 
 
-def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
-    """Yield problems of each expression; the operator checks them only if all else is valid."""
-    zone = spec.get("timeZone")
-    if not isinstance(zone, str) or not zone:
-        zone = rules.DEFAULT_ZONE
+def _readers(spec: dict[str, Any], created_us: int) -> structure.Readers:
+    """Return the engine's readers; the operator checks expressions only if all else is valid."""
+    zone = _text(spec.get("timeZone")) or rules.DEFAULT_ZONE
     try:
         timezones.load(zone)
-    except errors.InvalidExpression as error:
-        yield Problem("spec.timeZone", str(error))
+    except errors.InvalidExpression:
         zone = rules.DEFAULT_ZONE
-    listed = spec.get("schedules")
-    several = enumerate(listed if isinstance(listed, list) else [])
-    texts = [("spec.schedule", spec.get("schedule"))]
-    texts += [(f"spec.schedules[{index}]", text) for index, text in several]
-    for path, text in texts:
-        if isinstance(text, str):
-            try:
-                expressions.compile_expression(
-                    text, time_zone=zone, anchor_us=created_us, from_us=created_us
-                )
-            except errors.InvalidExpression as error:
-                yield Problem(path, str(error))
+    compiled = functools.partial(
+        expressions.compile_expression, time_zone=zone, anchor_us=created_us, from_us=created_us
+    )
+    return {
+        "expression": compiled,
+        "timeZone": timezones.load,
+        "duration": durations.parse_duration_us,
+    }
 
 
 def _is_known(path: str, problems: Iterable[Problem]) -> bool:
@@ -208,13 +182,6 @@ def _is_known(path: str, problems: Iterable[Problem]) -> bool:
 
 def _is_part(path: str, whole: str) -> bool:
     return whole != "spec" and path.startswith((f"{whole}.", f"{whole}["))
-
-
-def _instant(value: Any) -> int | None:  # noqa: ANN401 - any JSON
-    try:
-        return instants.strict_us(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -262,13 +229,6 @@ def _mappings(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
 # -- metadata, by ValidateObjectMeta, IsQualifiedName and IsValidLabelValue ----------
 
 
-_DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(_DNS_NAME)
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_VALUE = re.compile(f"({_WORD})?")
-_QUALIFIED_NAME = re.compile(rf"((?=[^/]{{1,253}}/){_DNS_NAME}/)?{_WORD}")
-
 #: The name of a Job has eleven more characters for its slot, and at most 63.
 _LONGEST_NAME = (
     52,
@@ -279,71 +239,42 @@ _LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label"
 #: The most bytes of all annotations, keys and values together.
 _MOST_ANNOTATION_BYTES = 256 * 1024
 
-_LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
-
 
 def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
-    """Yield what the API server would refuse in the metadata of an object of this kind."""
-    yield from structure.problems_of_metadata(metadata)
-    prefix, namespace = metadata.get("generateName"), metadata.get("namespace")
-    if wrong := _wrong_name(kind, metadata.get("name"), prefix):
+    """Yield what the API server would refuse in the name, labels and annotations of an object."""
+    if wrong := _wrong_name(kind, metadata.get("name"), metadata.get("generateName")):
         yield Problem("metadata.name", wrong)
-    if isinstance(prefix, str) and not _NAME.fullmatch(f"{prefix}a"):
-        message = f"{errors.quoted(prefix)}: write lower-case letters, digits, - and ."
-        yield Problem("metadata.generateName", message)
-    if namespace not in (None, "") and not (
-        isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
-    ):
-        message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
-        yield Problem("metadata.namespace", message)
     yield from _labels_and_annotations(metadata, "metadata")
-    yield from _of_finalizers(metadata.get("finalizers"))
 
 
 def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
     """Yield wrong labels and annotations of an object's or a template's metadata."""
-    labels = metadata.get("labels")
-    for key, value in labels.items() if isinstance(labels, dict) else ():
-        yield from _of_key(key, f"{path}.labels", is_wrong=not _QUALIFIED_NAME.fullmatch(key))
-        if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
-            message = f"{errors.quoted(value)} is no value of a label; write {_LETTERS}"
+    labels, annotations = (_mapping(metadata.get(name)) for name in ("labels", "annotations"))
+    # The API server accepts capitals in the prefix of an annotation.
+    keys = [("labels", key, key) for key in labels]
+    keys += [("annotations", key, key.lower()) for key in annotations]
+    for where, key, name in keys:
+        if not structure.QUALIFIED_NAME.fullmatch(name):
+            yield Problem(
+                f"{path}.{where}",
+                f"the key {errors.quoted(key)} is no qualified name; write {structure.LETTERS}, "
+                "such as app or example.com/app",
+            )
+    for key, value in labels.items():
+        if isinstance(value, str) and not structure.LABEL_VALUE.fullmatch(value):
+            message = f"{errors.quoted(value)} is no value of a label; write {structure.LETTERS}"
             yield Problem(f"{path}.labels.{key[:64]}", message)
-    annotations = metadata.get("annotations")
-    if not isinstance(annotations, dict):
-        return
-    for key in annotations:
-        # The API server accepts capitals in the prefix of an annotation.
-        is_wrong = not _QUALIFIED_NAME.fullmatch(key.lower())
-        yield from _of_key(key, f"{path}.annotations", is_wrong=is_wrong)
     texts = (text for pair in annotations.items() for text in pair if isinstance(text, str))
-    if (
-        size := sum(len(text.encode("utf-8", "replace")) for text in texts)
-    ) > _MOST_ANNOTATION_BYTES:
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    if size > _MOST_ANNOTATION_BYTES:
         message = f"have {size} bytes in all; at most {_MOST_ANNOTATION_BYTES} are taken"
         yield Problem(f"{path}.annotations", message)
-
-
-def _of_key(key: str, path: str, *, is_wrong: bool) -> Iterator[Problem]:
-    if is_wrong:
-        message = f"the key {errors.quoted(key)} is no qualified name; write {_LETTERS}, such as "
-        yield Problem(path, f"{message}app or example.com/app")
-
-
-def _of_finalizers(finalizers: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    listed = finalizers if isinstance(finalizers, list) else []
-    for index, name in enumerate(listed):
-        if isinstance(name, str) and not _QUALIFIED_NAME.fullmatch(name):
-            message = f"{errors.quoted(name)} is no qualified name; write {_LETTERS}, such as "
-            yield Problem(f"metadata.finalizers[{index}]", f"{message}example.com/cleanup")
-    if "orphan" in listed and "foregroundDeletion" in listed:
-        message = "orphan and foregroundDeletion exclude each other; write one of them"
-        yield Problem("metadata.finalizers", message)
 
 
 def _wrong_name(kind: str, name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
     if name in (None, ""):
         return "" if isinstance(prefix, str) and prefix else "is missing; write a name"
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(structure.DNS_NAME, name):
         return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
     longest, why = _LONGEST_NAMES.get(kind, _LONGEST_NAME)
     if len(name) > longest:

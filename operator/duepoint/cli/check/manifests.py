@@ -321,29 +321,6 @@ API_VERSION = "duepoint.dev/v1alpha1"
 GROUP = "duepoint.dev/"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem of a manifest, or with ``is_note`` a note.
-
-    Attributes:
-        path: the field as users write it; empty for the whole object or file.
-        is_misspelt: an unknown field that resembles a known one, which then is not missing.
-    """
-
-    path: str
-    message: str
-    is_note: bool = False
-    is_misspelt: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
-
-
-def note(path: str, message: str) -> Problem:
-    """Return a note."""
-    return Problem(path, message, is_note=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One object of a file.

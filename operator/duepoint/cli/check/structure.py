@@ -1,9 +1,9 @@
-"""Checks a spec against the schema of its CRD: types, limits, required and unknown fields.
+"""Checks an object against the schema of its kind: types, limits, required and unknown fields.
 
-Spec and schema are walked together; each message has the field, its value, and what to write
+Object and schema are walked together; each message has the field, its value, and what to write
 instead. The schema comes from ``duepoint.model``, which also generates the CRDs, so ``kubectl
-apply`` would refuse the same problems. The engine checks expressions and zones, because its
-messages say more.
+apply`` would refuse the same problems. The engine checks expressions, zones and durations, because
+its messages say more.
 
 Null means absent wherever it is allowed. A field of a Job's template that the schema does not have
 is a problem if it resembles a known one; else only a note, because a newer Kubernetes may have it.
@@ -14,72 +14,27 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
 from duepoint import errors
 from duepoint.cli import instants, options
-from duepoint.cli.check.manifests import Problem
-from duepoint.expressions import durations
-from duepoint.model import checks as limits
+from duepoint.model import checks, vocabulary
 from duepoint.model import schemas as model
-from duepoint.model import vocabulary
+from duepoint.model.checks import Problem
 from duepoint.model.kinds import KINDS
+from duepoint.model.vocabulary import Fields, Int64, Rule, Time, matches
 
-_WORDS = {
-    "string": "a text",
-    "boolean": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "integer": "a whole number",
-    "number": "a number",
-}
-#: What to add to the expected type, by the type and by whether the value is a text.
-_QUOTES = {
-    ("string", False): ", in quotes",
-    ("integer", True): ", without quotes",
-    ("boolean", True): ", without quotes",
+#: What to add to the expected type, by this type and that of the value.
+_HOW = {
+    ("string", bool): ", in quotes",
+    ("string", int): ", in quotes",
+    ("string", float): ", in quotes",
+    ("integer", str): ", without quotes",
+    ("boolean", str): ", without quotes",
+    ("object", list): ", without dashes before its fields",
 }
 _NUMBER_OR_TEXT = ("integer", "string")
-
-_TEXT = {"type": "string", "nullable": True}
-_TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
-_TIME = {**_TEXT, "format": "date-time"}
-_NUMBER = {"type": "integer", "nullable": True, "format": "int64"}
-
-#: Fields of every object's metadata, in v1, and their schemas; ``checks`` validates the names.
-METADATA: dict[str, Any] = {
-    "annotations": _TEXTS,
-    "creationTimestamp": _TIME,
-    "deletionGracePeriodSeconds": _NUMBER,
-    "deletionTimestamp": _TIME,
-    "finalizers": {"type": "array", "nullable": True, "items": {"type": "string"}},
-    "generateName": _TEXT,
-    "generation": _NUMBER,
-    "labels": _TEXTS,
-    "managedFields": {"type": "array", "nullable": True},
-    "name": {},
-    "namespace": {},
-    "ownerReferences": {
-        "type": "array",
-        "nullable": True,
-        "items": {
-            "type": "object",
-            "required": ["apiVersion", "kind", "name", "uid"],
-            "properties": {
-                "apiVersion": {"type": "string"},
-                "blockOwnerDeletion": {"type": "boolean", "nullable": True},
-                "controller": {"type": "boolean", "nullable": True},
-                "kind": {"type": "string"},
-                "name": {"type": "string"},
-                "uid": {"type": "string"},
-            },
-        },
-    },
-    "resourceVersion": _TEXT,
-    "selfLink": _TEXT,
-    "uid": _TEXT,
-}
 
 #: The version of Kubernetes whose Jobs the schema describes.
 KUBERNETES = "1.36"
@@ -92,23 +47,105 @@ PATTERNS = {
     ),
 }
 
-Schema = Mapping[str, Any]
+Schema = model.Json
+
+
+# -- the object around the spec, by ValidateObjectMeta ---------------------------------------------
+
+
+DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
+_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+QUALIFIED_NAME = re.compile(rf"((?=[^/]{{1,253}}/){DNS_NAME}/)?{_WORD}")
+LABEL_VALUE = re.compile(f"({_WORD})?")
+
+
+class _Owner(Fields, kw_only=True):
+    api_version: str
+    block_owner_deletion: bool | None = None
+    controller: bool | None = None
+    kind: str
+    name: str
+    uid: str
+
+
+_Finalizer = Annotated[
+    str,
+    Rule(
+        holds=lambda name: QUALIFIED_NAME.fullmatch(name) is not None,
+        message=f"write {LETTERS}, such as example.com/cleanup",
+    ),
+]
+
+
+class MetadataFields(Fields):
+    """Fields of every object's metadata, in v1; ``checks`` validates names and labels."""
+
+    annotations: dict[str, str | None] | None = None
+    creation_timestamp: Time | None = None
+    deletion_grace_period_seconds: Int64 | None = None
+    deletion_timestamp: Time | None = None
+    finalizers: Annotated[
+        tuple[_Finalizer, ...] | None,
+        Rule(
+            holds=lambda names: not {"orphan", "foregroundDeletion"}.issubset(names),
+            message="orphan and foregroundDeletion exclude each other; write one of them",
+        ),
+    ] = None
+    generate_name: Annotated[
+        str | None,
+        matches(
+            r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*([a-z0-9][-a-z0-9]*)?$",
+            "write lower-case letters, digits, - and .",
+        ),
+    ] = None
+    generation: Int64 | None = None
+    labels: dict[str, str | None] | None = None
+    managed_fields: tuple[Any, ...] | None = None
+    name: Any = None
+    namespace: Annotated[
+        str | None,
+        matches(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "write lower-case letters, digits and -"),
+    ] = None
+    owner_references: tuple[_Owner, ...] | None = None
+    resource_version: str | None = None
+    self_link: str | None = None
+    uid: str | None = None
 
 
 @functools.cache
 def schemas() -> dict[str, Any]:
-    """Return the schema of the spec for each kind."""
-    return {kind: model.of(fields) for kind, fields in KINDS.items()}
+    """Return the schema of the objects of each kind."""
+    metadata = {**model.of(MetadataFields), "title": "a mapping with a name"}
+    return {
+        kind: {
+            "type": "object",
+            "required": ["metadata", "spec"],
+            "properties": {
+                "apiVersion": {},
+                "kind": {},
+                "metadata": metadata,
+                "spec": model.of(fields),
+                "status": {},
+            },
+        }
+        for kind, fields in KINDS.items()
+    }
 
 
-def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    """Yield all problems of a spec by the schema of its kind."""
-    yield from _walked(schemas()[kind], spec, "spec")
+#: Reads a text as the engine does; raises ValueError or errors.InvalidExpression.
+Readers = Mapping[str, Callable[[str], object]]
 
 
-def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
-    """Yield unknown fields of an object's metadata, and values of a wrong type."""
-    yield from _walked({"type": "object", "properties": METADATA}, metadata, "metadata")
+def problems(kind: str, thing: dict[str, Any], readers: Readers) -> list[Problem]:
+    """Return all problems of an object by the schema of its kind.
+
+    Args:
+        readers: by ``Rule.engine``, the readers of texts that the engine reads itself.
+    """
+    walk = _Walk(readers)
+    walk.check(schemas()[kind], thing, "")
+    return walk.found
 
 
 #: Fields of other schedulers, our field for the same purpose, and how to write it.
@@ -147,10 +184,11 @@ def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: AN
 
 def _below(path: str, name: str) -> str:
     """Return the path of a field; a long name is cut off, so that the message stays short."""
-    return f"{path}.{name if len(name) <= 64 else f'{name[:63]}…'}"
+    short = name if len(name) <= 64 else f"{name[:63]}…"
+    return f"{path}.{short}" if path else short
 
 
-# -- spec and schema together --------------------------------------------------------------------
+# -- object and schema together --------------------------------------------------------------------
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -161,30 +199,73 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_LIMITS: dict[type, tuple[str, ...]] = {
-    str: ("enum", "minLength", "maxLength"),
-    list: ("minItems", "maxItems"),
-    int: ("minimum", "maximum"),
-    float: ("minimum", "maximum"),
-}
 
 
-def _walked(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa: ANN401
-    types = _types(schema)
-    if value is None and (schema.get("nullable") or types in ((), _NUMBER_OR_TEXT)):
-        return
-    if types and not any(_is_a(value, name) for name in types):
-        yield Problem(path, _wrong_type(schema, value, path))
-        return
-    found: list[Problem] = []
-    if isinstance(value, dict):
-        yield from _fields(schema, value, path)
-    elif isinstance(value, list):
-        yield from _items(schema, value, path)
-    if trouble := _trouble(schema, value):
-        found.append(Problem(path, trouble))
-    # Check the rules even if fields are wrong, but not if the value itself exceeds a limit.
-    yield from found or _rules(schema, value, path)
+class _Walk(checks.Walk):
+    """Walks JSON; checks also types, unknown and missing fields, and texts for the engine."""
+
+    def __init__(self, readers: Readers) -> None:
+        super().__init__()
+        self.readers = readers
+
+    def check(self, schema: Schema, value: Any, path: str) -> None:  # noqa: ANN401
+        types = _types(schema)
+        if value is None and (schema.get("nullable") or types in ((), _NUMBER_OR_TEXT)):
+            return
+        if types and not any(_is_a(value, name) for name in types):
+            self.found.append(Problem(path, _wrong_type(schema, value, path)))
+            return
+        super().check(schema, value, path)
+        keys = schema.get("x-kubernetes-list-map-keys", ())
+        self.found += _twice(keys, value, path) if keys else ()
+
+    def check_fields(self, schema: Schema, value: dict[str, Any], path: str) -> None:
+        """Check the fields in the order of the manifest, then that none is missing."""
+        known = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        for name, each in value.items():
+            if name in known:
+                self.check(known[name], each, _below(path, name))
+            elif isinstance(others, dict):
+                self.check(others, each, _below(path, name))
+            elif known:
+                self.found += _unknown(schema, name, _below(path, name))
+                meant, _ = _nearest(name, known)
+                if meant and meant not in value and isinstance(each, (dict, list)):
+                    self.check(known[meant], each, _below(path, name))
+        meant_as = _as_meant(value, schema)
+        for name in schema.get("required", ()):
+            if name not in value and name not in meant_as:
+                message = f"is missing; write {_expected(known.get(name, {}))}"
+                self.found.append(Problem(_below(path, name), message))
+
+    def trouble(self, schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
+        words = super().trouble(schema, value)
+        if not isinstance(value, str):
+            return words
+        if words:
+            near = options.nearest(value, filter(None, schema.get("enum", ())))
+            return f"{words}; did you mean {near}?" if near else words
+        if schema.get("format") == "date-time" and not _is_time(value):
+            return f"{errors.quoted(value)} is no time; write {checks.TIME}"
+        pattern = schema.get("pattern", "")
+        if pattern and not vocabulary.compiled(pattern).search(value):
+            return f"{errors.quoted(value)}: {PATTERNS[pattern]}"
+        return ""
+
+    def check_rules(self, schema: Schema, value: Any, path: str) -> None:  # noqa: ANN401
+        for rule in schema[model.RULES]:
+            try:
+                self.readers.get(rule.engine, str)(value)
+            except (ValueError, errors.InvalidExpression) as error:
+                self.found.append(Problem(path, str(error)))
+        # Rules read one level deep, except for headers, which have no nullable names.
+        meant = _as_meant(value, schema) if isinstance(value, dict) else value
+        super().check_rules(schema, meant, path)
+
+    def shown(self, _: Rule, value: Any) -> str:  # noqa: ANN401 - any JSON
+        # Whole, also a URL, because only the author of the file sees it.
+        return f"{_shown(value)}: " if isinstance(value, (str, int)) else ""
 
 
 def _types(schema: Schema) -> tuple[str, ...]:
@@ -197,33 +278,10 @@ def _is_a(value: object, name: str) -> bool:
     return isinstance(value, _KINDS[name]) and (name == "boolean") >= isinstance(value, bool)
 
 
-def _fields(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
-    """Yield problems of the fields in the order of the manifest, then missing fields."""
-    known = schema.get("properties", {})
-    others = schema.get("additionalProperties")
-    for name, each in value.items():
-        if name in known:
-            yield from _walked(known[name], each, _below(path, name))
-        elif isinstance(others, dict):
-            yield from _walked(others, each, _below(path, name))
-        elif known:
-            yield from _unknown(schema, name, _below(path, name))
-            meant, _ = _nearest(name, known)
-            if meant and meant not in value and isinstance(each, (dict, list)):
-                yield from _walked(known[meant], each, _below(path, name))
-    meant_as = _as_meant(value, schema)
-    for name in schema.get("required", ()):
-        if name not in value and name not in meant_as:
-            yield Problem(f"{path}.{name}", f"is missing; write {_expected(known.get(name, {}))}")
-
-
-def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
-    """Yield problems of the items up to the longest allowed list; keys must be unique."""
-    for index, item in enumerate(value[: schema.get("maxItems")]):
-        yield from _walked(schema.get("items", {}), item, f"{path}[{index}]")
+def _twice(keys: Iterable[str], items: list[Any], path: str) -> Iterator[Problem]:
+    """Yield the entries whose keys an entry before them has."""
     seen = set()
-    keys = schema.get("x-kubernetes-list-map-keys", ())
-    for index, item in enumerate(value if keys else ()):
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
             continue
         key = tuple(str(item.get(name)) for name in keys)
@@ -233,54 +291,12 @@ def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
         seen.add(key)
 
 
-def _trouble(schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return which limit of the schema a value violates; empty if none."""
-    known = {**limits.SIZES.get(_format(schema), {}), **schema}
-    for keyword in _LIMITS.get(type(value), ()):
-        if keyword in known and limits.REFUSES[keyword](value, known[keyword]):
-            words = limits.WORDS[keyword](value, known[keyword])
-            near = options.nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
-            return f"{words}; did you mean {near}?" if near else words
-    if isinstance(value, dict) and len(value) > known.get("maxProperties", len(value)):
-        return limits.WORDS["maxItems"](value, known["maxProperties"])
-    if not isinstance(value, str):
-        return ""
-    if _format(schema) == "date-time" and not _is_time(value):
-        return f"{errors.quoted(value)} is no time; write {limits.TIME}"
-    pattern = schema.get("pattern", "")
-    if pattern and not vocabulary.compiled(pattern).search(value):
-        return f"{errors.quoted(value)}: {PATTERNS[pattern]}"
-    return ""
-
-
-def _format(schema: Schema) -> str:
-    return "int64" if schema.get(model.INT_OR_STRING) else str(schema.get("format", ""))
-
-
 def _is_time(text: str) -> bool:
     try:
         instants.strict_us(text)
     except ValueError:
         return False
     return True
-
-
-def _rules(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa: ANN401
-    # Rules read one level deep, except for headers, which have no nullable names.
-    plain: Any = _as_meant(value, schema) if isinstance(value, dict) else value
-    for rule in schema.get(model.RULES, ()):
-        try:
-            holds = rule.holds(plain)
-            if rule.engine == "duration":
-                durations.parse_duration_us(plain)
-        except ValueError as error:
-            yield Problem(path, str(error))
-        except (TypeError, AttributeError):
-            continue  # a part has a wrong type, which is a problem of its own
-        if not holds:
-            is_plain = isinstance(value, (str, int))
-            message = f"{_shown(value)}: {rule.message}" if is_plain else rule.message
-            yield Problem(f"{path}.{rule.path}" if rule.path else path, message)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -297,8 +313,8 @@ _FIRST_FIELD = {
 
 
 def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 - any JSON
-    types, words = _types(schema), _expected(schema)
     field = re.sub(r"\[\d+\]$", "", path.rpartition(".")[2])
+    types, words = _types(schema), _expected(schema)
     if value is None:
         return f"is null; write {words}"
     if isinstance(value, list) and field == "schedule":
@@ -307,9 +323,7 @@ def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 -
         return f"{_shown(value)} is neither a number nor a text"
     if pattern := schema.get("pattern", ""):
         return f"{_shown(value)} is of the wrong type; {PATTERNS[pattern]}"
-    is_plain = not isinstance(value, (dict, list))
-    quotes = _QUOTES.get((types[0], isinstance(value, str)), "") if is_plain else ""
-    write = _example(field, value) or f"{words}{quotes}"
+    write = _example(field, value) or f"{words}{_HOW.get((types[0], type(value)), '')}"
     return f"{_shown(value)} is of the wrong type; write {write}"
 
 
@@ -327,12 +341,12 @@ def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
 def _expected(schema: Schema) -> str:
     """Return the words for the expected type."""
     types = _types(schema)
-    return _WORDS[types[0]] if types else "a value"
+    return schema.get("title") or (checks.TYPES[types[0]] if types else "a value")
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
     if isinstance(value, (dict, list)):
-        return _WORDS["object" if isinstance(value, dict) else "array"]
+        return checks.TYPES["object" if isinstance(value, dict) else "array"]
     return (
         errors.quoted(value) if isinstance(value, str) else errors.quoted(json.dumps(value))[1:-1]
     )
@@ -345,7 +359,8 @@ POD = f"{JOB}.template.spec"
 
 def _elsewhere(name: str, path: str) -> str:
     """Return where a misplaced field of a Job or Pod belongs; empty for other fields."""
-    job = schemas()["Schedule"]["properties"]["jobTemplate"]["properties"]["spec"]["properties"]
+    spec = schemas()["Schedule"]["properties"]["spec"]
+    job = spec["properties"]["jobTemplate"]["properties"]["spec"]["properties"]
     pod = job["template"]["properties"]["spec"]["properties"]
     for whole, known in ((JOB, job), (POD, pod)):
         if name in known and path in (f"spec.{name}", f"{JOB}.{name}", f"{POD}.{name}"):
@@ -355,7 +370,8 @@ def _elsewhere(name: str, path: str) -> str:
 
 def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
     """Yield the problem of a field that the schema does not have, except fields of metadata."""
-    if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
+    of_metadata = schemas()["Schedule"]["properties"]["metadata"]["properties"]
+    if name in of_metadata and path.removesuffix(f".{name}").endswith(".metadata"):
         return
     meant, near = _nearest(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))

@@ -26,11 +26,12 @@ from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.checks import CheckedManifest
-from duepoint.cli.check.manifests import Manifest, Problem, note
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.controller import plan
 from duepoint.controller.status.published import Status
 from duepoint.expressions import advice
+from duepoint.model.checks import Problem, note
 from duepoint.schedules import actions, policies, slots
 from duepoint.schedules import spec as specs
 from duepoint.schedules.conditions import ConditionType, Reason

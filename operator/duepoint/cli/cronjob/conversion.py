@@ -29,9 +29,10 @@ import yaml
 from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests
-from duepoint.cli.check.manifests import Manifest, Problem, note
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import differences
 from duepoint.expressions import descriptors, fields
+from duepoint.model.checks import Problem, note
 from duepoint.schedules.spec import ScheduleSpec
 
 _OF_THE_SERVER = (

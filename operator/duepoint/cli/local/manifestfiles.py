@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from duepoint import errors
 from duepoint.cli import instants, options
 from duepoint.cli.check import checks, manifests
-from duepoint.cli.check.manifests import Manifest, Problem, note
+from duepoint.cli.check.manifests import Manifest
+from duepoint.model.checks import Problem, note
 
 #: Other kinds that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")

@@ -20,7 +20,6 @@ from typing import Any
 
 from duepoint import errors
 from duepoint.cli import instants, output
-from duepoint.cli.check.manifests import Problem
 from duepoint.cli.local import installation, jobs
 from duepoint.cli.local.installation import Installation
 from duepoint.cli.local.manifestfiles import LocalObject, ManifestFiles, ObjectName
@@ -28,6 +27,7 @@ from duepoint.cli.local.view import Record, RunLog
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
+from duepoint.model.checks import Problem
 from duepoint.runs.run import RunEvent
 
 LOOK_SECONDS = 0.25

@@ -275,8 +275,8 @@ def _decoded(raw: bytes) -> model.WrittenFields:
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        path, message = checks.of_decoder(error)
-        raise _Refused(path.lstrip("."), message) from None
+        found = checks.of_decoder(error)
+        raise _Refused(found.path.lstrip("."), found.message) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Refused("", f"is not JSON: {error}"[:200], "BadRequest") from None
 
@@ -314,8 +314,8 @@ def _instant_us(given: dt.datetime) -> int:
 def _rule(
     member: model.WrittenFields, settings: setspec.SetSettings, now_us: int, *, once: bool
 ) -> rules.Rule:
-    for path, message in checks.problems(member, "", model.OptionFields):
-        raise _Refused(path.lstrip("."), message)
+    for each in checks.problems(member, "", model.OptionFields):
+        raise _Refused(each.path.lstrip("."), each.message)
     defaults, findings = settings.defaults, specfields.SpecFindings()
     timing = specfields.timing(member, defaults.timing, "", findings)
     for problem in findings.errors:
