@@ -136,7 +136,7 @@ class Walk:
         """Check the rules of a value, of which the parts may be wrong themselves."""
         for rule in schema[schemas.RULES]:
             try:
-                if rule.holds(value):
+                if rule.engine or rule.holds(value):
                     continue
             except (TypeError, AttributeError):
                 continue  # a part has a wrong type, which is a problem of its own

@@ -111,12 +111,7 @@ class MemberRowFields(OptionFields, kw_only=True):
         dt.datetime | None, "When it runs once. Exactly one of schedule and at. unset = schedule."
     ] = None
     RULES: ClassVar[tuple[Rule, ...]] = (
-        one_of(
-            "schedule",
-            "at",
-            message="write exactly one of schedule and at; a delay counts from a request, and a "
-            "row is none",
-        ),
+        one_of(schedule="", at="a delay counts from a request, and a row is none"),
     )
 
 

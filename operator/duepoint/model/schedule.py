@@ -120,12 +120,7 @@ class ScheduleFields(Fields):
     kafka: targets.KafkaFields | None = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        one_of(
-            "schedule",
-            "schedules",
-            message="write exactly one of spec.schedule (one expression) and spec.schedules (a "
-            "list of them)",
-        ),
+        one_of("spec.", schedule="one expression", schedules="a list of them"),
         targets.ONE_TARGET,
         before("startTime", "endTime", "write an endTime after startTime"),
         needs("catchUpLimit", "catchUpPolicy", "All"),

@@ -10,13 +10,12 @@ from duepoint.model import targets
 from duepoint.model.vocabulary import (
     Fields,
     Int32,
-    Keywords,
+    ObjectName,
     Rule,
     Time,
     any_json,
     before,
     choices,
-    matches,
     one_of,
     within,
 )
@@ -72,16 +71,7 @@ class BackfillFields(Fields):
 class RunFields(Fields):
     """What to run."""
 
-    schedule_name: Annotated[
-        str,
-        Keywords(minLength=1, maxLength=253),
-        matches(
-            r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-            "write the name of a Schedule in this namespace, lower-case letters, digits, - and . "
-            "only",
-        ),
-        "Name of the Schedule, in this namespace.",
-    ]
+    schedule_name: Annotated[ObjectName, "Name of the Schedule, in this namespace."]
     trigger: TriggerFields | None = None
     backfill: BackfillFields | None = None
     ttl_seconds_after_finished: Annotated[
@@ -95,10 +85,5 @@ class RunFields(Fields):
             cel="self == oldSelf",
             message="the spec of a ScheduleRun does not change: delete it and create another one",
         ),
-        one_of(
-            "trigger",
-            "backfill",
-            message="write exactly one of spec.trigger (trigger: {} runs once, now) and "
-            "spec.backfill (a range of slots)",
-        ),
+        one_of("spec.", trigger="trigger: {} runs once, now", backfill="a range of slots"),
     )

@@ -136,12 +136,7 @@ class RowsFields(Fields):
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        one_of(
-            "configMapRef",
-            "inline",
-            message="write exactly one of rows.configMapRef (a ConfigMap of this namespace) and "
-            "rows.inline (a list of members)",
-        ),
+        one_of("rows.", configMapRef="a ConfigMap of this namespace", inline="a list of members"),
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -19,8 +18,9 @@ from duepoint.model.vocabulary import (
     TimeZone,
     any_json,
     choices,
-    compiled,
+    lacks,
     matches,
+    needs,
     one_of,
     within,
 )
@@ -29,11 +29,6 @@ from duepoint.model.webhook import SecretRefFields
 PAYLOAD_BYTES: Final = 64 * 1024
 #: Most entries that a stream in Duepoint's own Redis keeps.
 OWN_STREAM_LENGTH: Final = 1_000_000
-_TOPIC: Final = r"^[A-Za-z0-9._-]+$"
-
-
-def _is_topic(text: str) -> bool:
-    return text not in {".", ".."} and bool(compiled(_TOPIC).search(text))
 
 
 class DstFields(Fields):
@@ -53,11 +48,6 @@ class DstFields(Fields):
         choices("First", "Second", "Both", default="First"),
         "A local time that exists twice (autumn) - which of the two instants runs.",
     ] = None
-
-
-def _is_kept(stream: Mapping[str, Any]) -> bool:
-    is_own = "connectionSecretRef" not in stream
-    return not is_own or (stream.get("maxLength") or 0) <= OWN_STREAM_LENGTH
 
 
 class StreamFields(Fields):
@@ -95,7 +85,9 @@ class StreamFields(Fields):
             f" || self.maxLength <= {OWN_STREAM_LENGTH}",
             message=f"write {OWN_STREAM_LENGTH} or less, the most that Duepoint's own Redis keeps "
             "of a stream, or name another Redis in connectionSecretRef",
-            holds=_is_kept,
+            holds=lambda stream: (
+                "connectionSecretRef" in stream or stream.get("maxLength", 0) <= OWN_STREAM_LENGTH
+            ),
             path="maxLength",
         ),
     )
@@ -107,12 +99,12 @@ class KafkaFields(Fields):
     topic: Annotated[
         str,
         Keywords(minLength=1, maxLength=249),
-        Rule(
-            cel=f"self.matches(r'{_TOPIC}') && !(self in ['.', '..'])",
-            message="write letters, digits and . _ - as Kafka allows in a topic, such as ticks or "
+        matches(
+            r"^[A-Za-z0-9._-]+$",
+            "write letters, digits and . _ - as Kafka allows in a topic, such as ticks or "
             "orders.nightly",
-            holds=_is_topic,
         ),
+        lacks(r"^[.][.]?$", "write a name beside the dots, as Kafka allows in a topic"),
         "Name of the topic.",
     ]
     connection_secret_ref: Annotated[
@@ -185,21 +177,8 @@ _JOB_RULES = (
         holds=lambda job: job.get("completionMode") != "Indexed" or "completions" in job,
         path="completions",
     ),
-    Rule(
-        cel="!has(self.backoffLimitPerIndex)"
-        " || has(self.completionMode) && self.completionMode == 'Indexed'",
-        message="write completionMode: Indexed beside backoffLimitPerIndex, or take it out",
-        holds=lambda job: (
-            "backoffLimitPerIndex" not in job or job.get("completionMode") == "Indexed"
-        ),
-        path="backoffLimitPerIndex",
-    ),
-    Rule(
-        cel="!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)",
-        message="write backoffLimitPerIndex beside maxFailedIndexes, or take it out",
-        holds=lambda job: "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job,
-        path="maxFailedIndexes",
-    ),
+    needs("backoffLimitPerIndex", "completionMode", "Indexed"),
+    needs("maxFailedIndexes", "backoffLimitPerIndex"),
 )
 _RESTART_POLICY = Rule(
     cel="has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",
@@ -241,10 +220,4 @@ Payload = Annotated[
     "Any JSON up to 64 KiB, handed to every target - as an environment variable and annotation of "
     "a Job's Pods, in the body of a webhook, as a field of a stream entry. unset = null.",
 ]
-ONE_TARGET = one_of(
-    "jobTemplate",
-    "webhook",
-    "stream",
-    "kafka",
-    message="write exactly one target: spec.jobTemplate, spec.webhook, spec.stream or spec.kafka",
-)
+ONE_TARGET = one_of("spec.", jobTemplate="", webhook="", stream="", kafka="")

@@ -61,7 +61,13 @@ class Fields(msgspec.Struct, rename="camel"):
 # -- rules ---------------------------------------------------------------------------------------
 
 
-def matches(pattern: str, message: str, *, shown: Callable[[str], str] = errors.quoted) -> Rule:
+def matches(
+    pattern: str,
+    message: str,
+    *,
+    shown: Callable[[str], str] = errors.quoted,
+    engine: str = "",
+) -> Rule:
     """Require this pattern in a text; it must mean the same to RE2 and to ``re``."""
     quote = '"' if "'" in pattern else "'"
     return Rule(
@@ -70,6 +76,7 @@ def matches(pattern: str, message: str, *, shown: Callable[[str], str] = errors.
         holds=lambda text: compiled(pattern).search(text) is not None,
         pattern=pattern,
         shown=shown,
+        engine=engine,
     )
 
 
@@ -83,26 +90,36 @@ def lacks(pattern: str, message: str, *, shown: Callable[[str], str] = errors.qu
     )
 
 
-def one_of(*names: str, message: str) -> Rule:
-    """Require exactly one of these fields in an object."""
-    given = [f"has(self.{name})" for name in names]
+def one_of(place: str = "", **fields: str) -> Rule:
+    """Require exactly one of these fields in an object; each with words for it, or an empty text.
+
+    Args:
+        place: what stands before the names in the message, such as ``spec.``.
+    """
+    given = [f"has(self.{name})" for name in fields]
     cel = f"[{', '.join(given)}].filter(written, written).size() == 1"
+    *others, last = (
+        f"{place}{name}" + f" ({words})" * bool(words) for name, words in fields.items()
+    )
     return Rule(
         cel=" != ".join(given) if len(given) == 2 else cel,
-        message=message,
-        holds=lambda fields: sum(name in fields for name in names) == 1,
+        message=f"write exactly one of {', '.join(others)} and {last}",
+        holds=lambda written: sum(name in written for name in fields) == 1,
     )
 
 
 def needs(name: str, other: str, *values: str) -> Rule:
-    """Allow a field only beside these values of another one."""
-    listed = [f"'{value}'" for value in values]
-    wanted = f"== {listed[0]}" if len(listed) == 1 else f"in [{', '.join(listed)}]"
+    """Allow a field only beside these values of another one, or beside any."""
+    cel, wanted = f"!has(self.{name}) || has(self.{other})", other
+    if values:
+        cel += f" && self.{other} in {list(values)}"
+        wanted += f": {' or '.join(values)}"
     return Rule(
-        cel=f"!has(self.{name}) || has(self.{other}) && self.{other} {wanted}",
-        message=f"{name} means nothing here: write {other}: {' or '.join(values)} beside it, or "
-        "take it out",
-        holds=lambda fields: name not in fields or fields.get(other) in values,
+        cel=cel,
+        message=f"{name} means nothing here: write {wanted} beside it, or take it out",
+        holds=lambda fields: (
+            name not in fields or (fields.get(other) in values if values else other in fields)
+        ),
         path=name,
     )
 
@@ -206,11 +223,9 @@ Time = Annotated[str, Keywords(format="date-time")]
 Duration = Annotated[
     str,
     Keywords(maxLength=32),
-    Rule(
-        cel="self.matches(r'^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$')",
-        message="write a duration of the units d, h, m, s and ms without a sign, such as 30s, 5m "
-        "or 1h30m",
-        pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$",
+    matches(
+        r"^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$",
+        "write a duration of the units d, h, m, s and ms without a sign, such as 30s, 5m or 1h30m",
         engine="duration",
     ),
 ]

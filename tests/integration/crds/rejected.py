@@ -245,10 +245,10 @@ POLICIES = [
 ]
 
 TARGETS = [
-    _spec("spec", "exactly one target", stream=ABSENT),
-    _spec("spec", "exactly one target", stream=STREAM, webhook=WEBHOOK),
-    _spec("spec", "exactly one target", stream=STREAM, webhook=WEBHOOK, jobTemplate=JOB),
-    _spec("spec", "exactly one target", stream=None, webhook=None),
+    _spec("spec", "exactly one of spec.jobTemplate", stream=ABSENT),
+    _spec("spec", "exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK),
+    _spec("spec", "exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK, jobTemplate=JOB),
+    _spec("spec", "exactly one of spec.jobTemplate", stream=None, webhook=None),
     _spec("spec.stream.name", "Required value", stream={}),
     _spec("spec.stream.name", "braces", stream={"name": "a{b}c"}),
     _spec("spec.stream.name", "write letters", stream={"name": "a b"}),
@@ -284,7 +284,7 @@ TARGETS = [
     ),
     _spec(
         "spec",
-        "exactly one target",
+        "exactly one of spec.jobTemplate",
         stream=STREAM,
         kafka={"topic": "ticks", "connectionSecretRef": {"name": "brokers"}},
     ),
@@ -490,7 +490,7 @@ RUNS = [
     _run("spec", "exactly one of spec.trigger", trigger=ABSENT),
     _run("spec", "exactly one of spec.trigger", trigger={}, backfill={"from": NOON, "to": EVENING}),
     _run("spec.scheduleName", "Required value", scheduleName=ABSENT),
-    _run("spec.scheduleName", "name of a Schedule in this namespace", scheduleName="other/nightly"),
+    _run("spec.scheduleName", "name of an object in this namespace", scheduleName="other/nightly"),
     _run("spec.backfill.to", "Required value", backfill={"from": NOON}),
     _run(
         "spec.backfill.to", "write a to that is after from", backfill={"from": EVENING, "to": NOON}

@@ -35,8 +35,8 @@ def _row(field: str, says: str, **row: Any) -> Rejected:
 
 
 TARGETS = [
-    _set("spec", "write exactly one target", stream=ABSENT),
-    _set("spec", "write exactly one target", stream=STREAM, webhook=WEBHOOK),
+    _set("spec", "write exactly one of spec.jobTemplate", stream=ABSENT),
+    _set("spec", "write exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK),
     _set("spec.jobTemplate.spec", "write ttlSecondsAfterFinished, such as 3600", jobTemplate=JOB),
     _set(
         "spec.defaults",
