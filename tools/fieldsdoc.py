@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from duepoint.model import schemas
-from duepoint.model.kinds import KINDS
+from duepoint.model.checks import KINDS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = [REFERENCE / f"{kind.lower()}.md" for kind in KINDS]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 
 from duepoint.model import schemas
-from duepoint.model.kinds import KINDS
+from duepoint.model.checks import KINDS
 from tools.jobschema import prune
 
 DRAFT = "http://json-schema.org/draft-07/schema#"

@@ -13,7 +13,7 @@ import yaml
 
 from duepoint.expressions import timezones
 from duepoint.model import checks, schemas, targets
-from duepoint.model.kinds import KINDS
+from duepoint.model.checks import KINDS
 from duepoint.model.vocabulary import Rule
 from tools.jobschema import expression_rules, prune
 

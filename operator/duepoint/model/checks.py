@@ -18,7 +18,15 @@ import msgspec
 
 from duepoint import errors
 from duepoint.model import schemas
+from duepoint.model.schedule import ScheduleFields
+from duepoint.model.schedulerun import RunFields
+from duepoint.model.scheduleset import SetFields
 from duepoint.model.vocabulary import Fields, Rule, given
+
+#: The kinds of objects, and the Struct of the spec of each.
+KINDS: Final[dict[str, type[Fields]]] = {
+    "Schedule": ScheduleFields, "ScheduleRun": RunFields, "ScheduleSet": SetFields,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,9 @@ class Walk:
         """Check a value, what is in it, and its rules unless the value itself exceeds a limit."""
         if isinstance(value, Fields):
             value = given(value)
+        there = value
         if isinstance(value, dict):
-            self.check_fields(schema, value, path)
+            there = self.check_fields(schema, value, path)
         elif isinstance(value, (list, tuple)):
             for index, item in enumerate(value[: schema.get("maxItems")]):
                 self.check(schema.get("items", {}), item, f"{path}[{index}]")
@@ -108,14 +117,17 @@ class Walk:
         if trouble and not any(rule.engine and not rule.cel for rule in rules):
             self.found.append(Problem(path, trouble))
         elif rules:
-            self.check_rules(schema, value, path)
+            self.check_rules(schema, there, path)
 
-    def check_fields(self, schema: schemas.Json, value: dict[str, Any], path: str) -> None:
-        """Check each field of an object."""
+    def check_fields(
+        self, schema: schemas.Json, value: dict[str, Any], path: str
+    ) -> dict[str, Any]:
+        """Check each field of an object; return the object for rules, which know no nulls."""
         known = schema["properties"]
         for name, each in value.items():
             if name in known:
                 self.check(known[name], each, f"{path}.{name}")
+        return value
 
     def trouble(self, schema: schemas.Json, value: Any) -> str:  # noqa: ANN401 - any JSON
         """Return which limit of the schema a value violates; empty if none."""

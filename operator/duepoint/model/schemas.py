@@ -108,7 +108,7 @@ def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any ann
             elif isinstance(each, Rule):
                 made[RULES] = [*made.get(RULES, ()), each]
             elif isinstance(each, Shape) and with_shapes:
-                made = dict(each.schema())
+                made = each.schema()
         return made
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [each for each in typing.get_args(hint) if each is not type(None)]

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from duepoint.model import schemas
 from duepoint.model.schemas import ANY, RULES, Json, Shape
 from duepoint.model.vocabulary import (
     Fields,
@@ -125,31 +126,22 @@ def job_spec() -> Json:
     return schema
 
 
-def _job_template() -> Json:
-    texts = {"type": "object", "additionalProperties": {"type": "string", "nullable": True}}
+class _TemplateMetadata(Fields):
+    labels: Annotated[
+        dict[str, str | None] | None, "Labels of each Job. unset = none but Duepoint's own."
+    ] = None
+    annotations: Annotated[
+        dict[str, str | None] | None, "Annotations of each Job. unset = none but Duepoint's own."
+    ] = None
 
-    def described(words: str) -> Json:
-        text = f"{words} of each Job. unset = none but Duepoint's own."
-        return {**texts, "description": text, "nullable": True}
 
-    return {
-        "type": "object",
-        "required": ["spec"],
-        "properties": {
-            "metadata": {
-                "type": "object",
-                ANY: True,
-                "description": "Labels and annotations of the Jobs. Anything else is ignored, as "
-                "CronJob does.",
-                "properties": {
-                    "labels": described("Labels"),
-                    "annotations": described("Annotations"),
-                },
-                "nullable": True,
-            },
-            "spec": job_spec(),
-        },
-    }
+class _TemplateFields(Fields, kw_only=True):
+    metadata: Annotated[
+        _TemplateMetadata | None,
+        Keywords(**{ANY: True}),
+        "Labels and annotations of the Jobs. Anything else is ignored, as CronJob does.",
+    ] = None
+    spec: Annotated[msgspec.Raw, Shape(job_spec)]
 
 
 #: Rules against a selector: any that matches would be the same for all Jobs of a Schedule.
@@ -212,7 +204,9 @@ TimeZoneName = Annotated[
 ]
 Dst = Annotated[DstFields, Keywords(default={})]
 JobTemplate = Annotated[
-    msgspec.Raw, Shape(_job_template), "Target: a Job for each slot, as in CronJob."
+    msgspec.Raw,
+    Shape(lambda: schemas.of(_TemplateFields)),
+    "Target: a Job for each slot, as in CronJob.",
 ]
 Payload = Annotated[
     msgspec.Raw,

@@ -247,7 +247,9 @@ POLICIES = [
 TARGETS = [
     _spec("spec", "exactly one of spec.jobTemplate", stream=ABSENT),
     _spec("spec", "exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK),
-    _spec("spec", "exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK, jobTemplate=JOB),
+    _spec(
+        "spec", "exactly one of spec.jobTemplate", stream=STREAM, webhook=WEBHOOK, jobTemplate=JOB
+    ),
     _spec("spec", "exactly one of spec.jobTemplate", stream=None, webhook=None),
     _spec("spec.stream.name", "Required value", stream={}),
     _spec("spec.stream.name", "braces", stream={"name": "a{b}c"}),

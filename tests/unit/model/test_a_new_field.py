@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from duepoint.cli.check import structure
-from duepoint.model import checks, kinds, schemas
+from duepoint.model import checks, schemas
 from duepoint.model.schedule import ScheduleFields
 from duepoint.model.vocabulary import choices
 from tools.jobschema import editors, expand
@@ -21,13 +21,10 @@ class Coloured(ScheduleFields):
 
 @pytest.fixture(autouse=True)
 def kind(monkeypatch):
-    monkeypatch.setitem(kinds.KINDS, "Schedule", Coloured)
-    caches = (structure.schemas,)
-    for cache in caches:
-        cache.cache_clear()
+    monkeypatch.setitem(checks.KINDS, "Schedule", Coloured)
+    structure.schemas.cache_clear()
     yield
-    for cache in caches:
-        cache.cache_clear()
+    structure.schemas.cache_clear()
 
 
 def test_it_is_in_the_crd_with_its_rule_and_its_meaning():

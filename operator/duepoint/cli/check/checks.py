@@ -13,7 +13,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from duepoint.cli.check.manifests import Manifest
 from duepoint.expressions import durations, timezones
 from duepoint.kube import schedules
 from duepoint.model.checks import MISSING, Problem
+from duepoint.model.vocabulary import mapping
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 from duepoint.schedules.sets import setspec
@@ -77,10 +78,10 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
         wrong = _misnamed(kind, version)
         return _wrong(manifest, *wrong) if wrong else None
     content = manifest.content
-    metadata = _mapping(content.get("metadata"))
+    metadata = mapping(content.get("metadata"))
     with contextlib.suppress(ValueError):
         created_us = instants.strict_us(_text(metadata.get("creationTimestamp")))
-    readers = _readers(_mapping(content.get("spec")), created_us)
+    readers = _readers(mapping(content.get("spec")), created_us)
     found = structure.problems(kind, content, readers)
     if isinstance(content.get("metadata"), dict):
         found += _of_metadata(kind, metadata)
@@ -127,7 +128,7 @@ def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
 def _parsed(
     kind: str, content: dict[str, Any], *, namespace: str, created_us: int
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
-    metadata = _mapping(content.get("metadata"))
+    metadata = mapping(content.get("metadata"))
     try:
         # As compact as the API server writes it, because the size of a payload is limited.
         text = json.dumps(
@@ -153,7 +154,7 @@ def _parsed(
         return None, [Problem("spec", f"cannot be written as JSON: {error}")]
 
 
-def _readers(spec: dict[str, Any], created_us: int) -> structure.Readers:
+def _readers(spec: Mapping[str, Any], created_us: int) -> structure.Readers:
     """Return the engine's readers; the operator checks expressions only if all else is valid."""
     zone = _text(spec.get("timeZone")) or rules.DEFAULT_ZONE
     try:
@@ -190,12 +191,12 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
     """Yield the problems of the jobTemplate in a Schedule's spec, if it has one."""
-    template = _mapping(spec.get("jobTemplate"))
-    job = _mapping(template.get("spec"))
-    pod_template = _mapping(job.get("template"))
-    pod = _mapping(pod_template.get("spec"))
+    template = mapping(spec.get("jobTemplate"))
+    job = mapping(template.get("spec"))
+    pod_template = mapping(job.get("template"))
+    pod = mapping(pod_template.get("spec"))
     for path, each in (("spec.jobTemplate", template), (f"{structure.JOB}.template", pod_template)):
-        yield from _labels_and_annotations(_mapping(each.get("metadata")), f"{path}.metadata")
+        yield from _labels_and_annotations(mapping(each.get("metadata")), f"{path}.metadata")
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
         message = "needs restartPolicy: Never in the Pod's spec"
         yield Problem(f"{structure.JOB}.podFailurePolicy", message)
@@ -218,38 +219,39 @@ def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
                     )
 
 
-def _mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
-    return [_mapping(each) for each in value] if isinstance(value, list) else []
+def _mappings(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 - any JSON
+    return [mapping(each) for each in value] if isinstance(value, list) else []
 
 
 # -- metadata, by ValidateObjectMeta, IsQualifiedName and IsValidLabelValue ----------
 
 
 #: The name of a Job has eleven more characters for its slot, and at most 63.
-_LONGEST_NAME = (
-    52,
-    "because each Job's name carries 11 more for its slot and ends at 63",
-)
+_LONGEST_NAME = (52, "because each Job's name carries 11 more for its slot and ends at 63")
 #: The limits of kinds whose names are not part of Jobs' names.
 _LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label")}
 #: The most bytes of all annotations, keys and values together.
 _MOST_ANNOTATION_BYTES = 256 * 1024
 
 
-def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
+def _of_metadata(kind: str, metadata: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what the API server would refuse in the name, labels and annotations of an object."""
-    if wrong := _wrong_name(kind, metadata.get("name"), metadata.get("generateName")):
-        yield Problem("metadata.name", wrong)
+    name, (longest, why) = metadata.get("name"), _LONGEST_NAMES.get(kind, _LONGEST_NAME)
+    if name in (None, ""):
+        if not metadata.get("generateName"):
+            yield Problem("metadata.name", "is missing; write a name")
+    elif not isinstance(name, str) or not re.fullmatch(structure.DNS_NAME, name):
+        message = f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
+        yield Problem("metadata.name", message)
+    elif len(name) > longest:
+        message = f"has {len(name)} characters; write at most {longest}, {why}"
+        yield Problem("metadata.name", message)
     yield from _labels_and_annotations(metadata, "metadata")
 
 
-def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
+def _labels_and_annotations(metadata: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield wrong labels and annotations of an object's or a template's metadata."""
-    labels, annotations = (_mapping(metadata.get(name)) for name in ("labels", "annotations"))
+    labels, annotations = (mapping(metadata.get(name)) for name in ("labels", "annotations"))
     # The API server accepts capitals in the prefix of an annotation.
     keys = [("labels", key, key) for key in labels]
     keys += [("annotations", key, key.lower()) for key in annotations]
@@ -269,14 +271,3 @@ def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Pro
     if size > _MOST_ANNOTATION_BYTES:
         message = f"have {size} bytes in all; at most {_MOST_ANNOTATION_BYTES} are taken"
         yield Problem(f"{path}.annotations", message)
-
-
-def _wrong_name(kind: str, name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
-    if name in (None, ""):
-        return "" if isinstance(prefix, str) and prefix else "is missing; write a name"
-    if not isinstance(name, str) or not re.fullmatch(structure.DNS_NAME, name):
-        return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
-    longest, why = _LONGEST_NAMES.get(kind, _LONGEST_NAME)
-    if len(name) > longest:
-        return f"has {len(name)} characters; write at most {longest}, {why}"
-    return ""

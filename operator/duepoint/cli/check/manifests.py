@@ -72,7 +72,8 @@ def documents(data: bytes) -> Iterator[Any]:
             with contextlib.suppress(ValueError):  # read anything else as YAML
                 yield from _of_json(jsontext.clipped(data).decode())
                 return
-        text = _decoded(data)
+        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if is_wide else "utf-8-sig")
     except InvalidText as error:
         yield error
         return
@@ -101,17 +102,13 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
                 yield value
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        if mark is not None and (opened := _open_quote(text, mark.line)) is not None:
-            raise InvalidText(
-                f"line {line + opened.line + 1}, column {opened.column + 1}: the quote that is"
-                " opened here is not closed on its line"
-            ) from None
         if mark is None:
             raise InvalidText(str(error.problem)) from None
         problem = _hint(text, mark, error.problem or "") or error.problem or error.context
-        raise InvalidText(
-            f"line {line + mark.line + 1}, column {mark.column + 1}: {problem}"
-        ) from None
+        if opened := _open_quote(text, mark.line):
+            mark, problem = opened, "the quote that is opened here is not closed on its line"
+        place = f"line {line + mark.line + 1}, column {mark.column + 1}"
+        raise InvalidText(f"{place}: {problem}") from None
     except yaml.YAMLError as error:
         first = (str(error).splitlines() or [""])[0]
         raise InvalidText(f"is no text in UTF-8: {first}") from None
@@ -127,12 +124,6 @@ def _of_template(piece: str, line: int) -> InvalidText | None:
         f"line {number}: {{{{ ... }}}} is a template that was never rendered; render it first, "
         "such as with helm template"
     )
-
-
-def _decoded(data: bytes) -> str:
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16")
-    return data.decode("utf-8-sig")
 
 
 def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
@@ -155,8 +146,11 @@ def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
 def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's marks
     """Return a clear text for a message of libyaml; empty if there is none."""
     lines = text.splitlines()
-    if "mapping values are not allowed" in problem:
-        return _of_colon(lines[max(mark.line - 1, 0) : mark.line + 1])
+    if "mapping values are not allowed" in problem:  # its text may have begun in the line before
+        near = map(_GLUED.match, reversed(lines[max(mark.line - 1, 0) : mark.line + 1]))
+        if glued := next(filter(None, near), None):
+            return f'a blank is missing behind "{glued["key"]}:", here or in the line before'
+        return "there is a second colon in one text; quote it, or check the column of this line"
     for words, hint in _HINTS.items():
         if words in problem:
             return hint
@@ -167,14 +161,6 @@ def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's m
     if character in "@%`" and character:
         return f'a text cannot begin with {character}; put it into quotes, such as "@daily"'
     return ""
-
-
-def _of_colon(lines: list[str]) -> str:
-    """Return why a colon is not allowed here; its text may have begun in the line before."""
-    for found in map(_GLUED.match, reversed(lines)):
-        if found:
-            return f'a blank is missing behind "{found["key"]}:", here or in the line before'
-    return "there is a second colon in one text; quote it, or check the column of this line"
 
 
 def _check(text: str, before: int) -> None:

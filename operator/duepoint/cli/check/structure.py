@@ -21,8 +21,7 @@ from duepoint import errors
 from duepoint.cli import instants, options
 from duepoint.model import checks, vocabulary
 from duepoint.model import schemas as model
-from duepoint.model.checks import Problem
-from duepoint.model.kinds import KINDS
+from duepoint.model.checks import KINDS, Problem
 from duepoint.model.vocabulary import Fields, Int64, Rule, Time, matches
 
 #: What to add to the expected type, by this type and that of the value.
@@ -169,19 +168,6 @@ def _nearest(name: str, known: Iterable[str]) -> tuple[str, str]:
     return field, f"did you mean {field}?" if field else ""
 
 
-def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: ANN401 - a schema
-    """Return the object without nulls, with misspelt fields under the names that they mean.
-
-    One typing mistake then leads to one message, without another for the missing field.
-    """
-    known = schema.get("properties", {})
-    made = {name: each for name, each in value.items() if each is not None}
-    for name, each in value.items():
-        if known and name not in known:
-            made.setdefault(_nearest(name, known)[0] or name, each)
-    return made
-
-
 def _below(path: str, name: str) -> str:
     """Return the path of a field; a long name is cut off, so that the message stays short."""
     short = name if len(name) <= 64 else f"{name[:63]}…"
@@ -212,32 +198,36 @@ class _Walk(checks.Walk):
         types = _types(schema)
         if value is None and (schema.get("nullable") or types in ((), _NUMBER_OR_TEXT)):
             return
-        if types and not any(_is_a(value, name) for name in types):
+        if types and not any(type(value) in _KINDS[name] for name in types):
             self.found.append(Problem(path, _wrong_type(schema, value, path)))
             return
         super().check(schema, value, path)
         keys = schema.get("x-kubernetes-list-map-keys", ())
         self.found += _twice(keys, value, path) if keys else ()
 
-    def check_fields(self, schema: Schema, value: dict[str, Any], path: str) -> None:
-        """Check the fields in the order of the manifest, then that none is missing."""
+    def check_fields(self, schema: Schema, value: dict[str, Any], path: str) -> dict[str, Any]:
+        """Check the fields in the order of the manifest, then that none is missing.
+
+        Misspelt fields count as those that they mean, so that a typing mistake is one message.
+        """
         known = schema.get("properties", {})
-        others = schema.get("additionalProperties")
+        there = {name: each for name, each in value.items() if each is not None}
         for name, each in value.items():
-            if name in known:
-                self.check(known[name], each, _below(path, name))
-            elif isinstance(others, dict):
-                self.check(others, each, _below(path, name))
-            elif known:
-                self.found += _unknown(schema, name, _below(path, name))
-                meant, _ = _nearest(name, known)
-                if meant and meant not in value and isinstance(each, (dict, list)):
-                    self.check(known[meant], each, _below(path, name))
-        meant_as = _as_meant(value, schema)
+            where = _below(path, name)
+            field = known.get(name, schema.get("additionalProperties"))
+            if field is None and known:
+                meant, near = _nearest(name, known)
+                self.found += _unknown(schema, name, where, meant, near)
+                there.setdefault(meant, each)
+                if meant not in value and isinstance(each, (dict, list)):
+                    field = known.get(meant)
+            if field is not None:
+                self.check(field, each, where)
         for name in schema.get("required", ()):
-            if name not in value and name not in meant_as:
+            if name not in value and name not in there:
                 message = f"is missing; write {_expected(known.get(name, {}))}"
                 self.found.append(Problem(_below(path, name), message))
+        return there
 
     def trouble(self, schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
         words = super().trouble(schema, value)
@@ -246,8 +236,11 @@ class _Walk(checks.Walk):
         if words:
             near = options.nearest(value, filter(None, schema.get("enum", ())))
             return f"{words}; did you mean {near}?" if near else words
-        if schema.get("format") == "date-time" and not _is_time(value):
-            return f"{errors.quoted(value)} is no time; write {checks.TIME}"
+        if schema.get("format") == "date-time":
+            try:
+                instants.strict_us(value)
+            except ValueError:
+                return f"{errors.quoted(value)} is no time; write {checks.TIME}"
         pattern = schema.get("pattern", "")
         if pattern and not vocabulary.compiled(pattern).search(value):
             return f"{errors.quoted(value)}: {PATTERNS[pattern]}"
@@ -259,9 +252,7 @@ class _Walk(checks.Walk):
                 self.readers.get(rule.engine, str)(value)
             except (ValueError, errors.InvalidExpression) as error:
                 self.found.append(Problem(path, str(error)))
-        # Rules read one level deep, except for headers, which have no nullable names.
-        meant = _as_meant(value, schema) if isinstance(value, dict) else value
-        super().check_rules(schema, meant, path)
+        super().check_rules(schema, value, path)
 
     def shown(self, _: Rule, value: Any) -> str:  # noqa: ANN401 - any JSON
         # Whole, also a URL, because only the author of the file sees it.
@@ -272,10 +263,6 @@ def _types(schema: Schema) -> tuple[str, ...]:
     if schema.get(model.INT_OR_STRING):
         return _NUMBER_OR_TEXT
     return (schema["type"],) if "type" in schema else ()
-
-
-def _is_a(value: object, name: str) -> bool:
-    return isinstance(value, _KINDS[name]) and (name == "boolean") >= isinstance(value, bool)
 
 
 def _twice(keys: Iterable[str], items: list[Any], path: str) -> Iterator[Problem]:
@@ -291,30 +278,25 @@ def _twice(keys: Iterable[str], items: list[Any], path: str) -> Iterator[Problem
         seen.add(key)
 
 
-def _is_time(text: str) -> bool:
-    try:
-        instants.strict_us(text)
-    except ValueError:
-        return False
-    return True
-
-
 # -- words ---------------------------------------------------------------------------------------
 
 
-#: The field that a text probably means if it takes the place of a mapping.
-_FIRST_FIELD = {
-    "webhook": "url",
-    "stream": "name",
-    "service": "name",
-    "kafka": "topic",
-    "secretKeyRef": "name",
+#: What to write for a text, which is shown, in place of these fields.
+_EXAMPLES = {
+    "command": "a list: [sh, -c, {}]",
+    "kafka": "a mapping: {{topic: {}}}",
+    "secretKeyRef": "a mapping: {{name: {}}}",
+    "service": "a mapping: {{name: {}}}",
+    "stream": "a mapping: {{name: {}}}",
+    "webhook": "a mapping: {{url: {}}}",
 }
 
 
 def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 - any JSON
     field = re.sub(r"\[\d+\]$", "", path.rpartition(".")[2])
     types, words = _types(schema), _expected(schema)
+    if field == "jitter":
+        return f"{_shown(value)} is of the wrong type; write a duration such as 30s or 5m"
     if value is None:
         return f"is null; write {words}"
     if isinstance(value, list) and field == "schedule":
@@ -323,19 +305,10 @@ def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 -
         return f"{_shown(value)} is neither a number nor a text"
     if pattern := schema.get("pattern", ""):
         return f"{_shown(value)} is of the wrong type; {PATTERNS[pattern]}"
-    write = _example(field, value) or f"{words}{_HOW.get((types[0], type(value)), '')}"
+    write = f"{words}{_HOW.get((types[0], type(value)), '')}"
+    if isinstance(value, str) and field in _EXAMPLES:
+        write = _EXAMPLES[field].format(_shown(value))
     return f"{_shown(value)} is of the wrong type; write {write}"
-
-
-def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return what to write instead of a common wrong value; empty if there is no example."""
-    if field == "jitter":
-        return "a duration such as 30s or 5m"
-    if not isinstance(value, str):
-        return ""
-    if name := _FIRST_FIELD.get(field):
-        return f"a mapping: {{{name}: {_shown(value)}}}"
-    return f"a list: [sh, -c, {_shown(value)}]" if field == "command" else ""
 
 
 def _expected(schema: Schema) -> str:
@@ -368,22 +341,19 @@ def _elsewhere(name: str, path: str) -> str:
     return ""
 
 
-def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
+def _unknown(schema: Schema, name: str, path: str, meant: str, near: str) -> Iterator[Problem]:
     """Yield the problem of a field that the schema does not have, except fields of metadata."""
     of_metadata = schemas()["Schedule"]["properties"]["metadata"]["properties"]
     if name in of_metadata and path.removesuffix(f".{name}").endswith(".metadata"):
         return
-    meant, near = _nearest(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))
-    hint = f"known here: {names}" if len(names) < 120 else ""
     place = _elsewhere(name, path)
-    hint = near or place or hint
-    if not schema.get("x-kubernetes-preserve-unknown-fields"):
-        message = f"is unknown; {hint}" if hint else "is unknown"
-        yield Problem(path, message, is_misspelt=bool(meant))
+    hint = near or place or (f"known here: {names}" if len(names) < 120 else "")
+    more = f"; {hint}" if hint else ""
+    if not schema.get(model.ANY):
+        yield Problem(path, f"is unknown{more}", is_misspelt=bool(meant))
     elif path.startswith(JOB):
-        message = f"is no field of a Job in Kubernetes {KUBERNETES}"
-        message = f"{message}; {hint}" if hint else message
+        message = f"is no field of a Job in Kubernetes {KUBERNETES}{more}"
         is_note = not (meant or place)
         yield Problem(path, message, is_note=is_note, is_misspelt=bool(meant))
     elif meant:
