@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duepoint.schedules import actions
 from duepoint.targets import target
-from tests.support import firings
+from tests.support import firings, generatedcases  # noqa: F401 - sets how cases are generated
 
 HOUR_US = 3_600_000_000
 
