@@ -119,29 +119,20 @@ async def schedule(server: ClusterSession, name: str) -> dict[str, Any]:
     Raises:
         errors.InvalidSetting: there is none, or no CRD; the message names similar names.
     """
-    try:
+    with contextlib.suppress(kube_errors.NotFound):
         found: dict[str, Any] = await get(server, schedules.path(server.namespace, name))
-    except kube_errors.NotFound:
-        raise await unknown_name(server, name) from None
-    return found
-
-
-# -- what is not there -----------------------------------------------------------------------------
-
-
-async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetting:
-    """Return the error for a name that no Schedule of the namespace has."""
-    message = f"there is no Schedule {server.namespace}/{name}"
+        return found
     hint = f"kubectl duepoint list -n {server.namespace} shows those there are"
     try:
-        found = await listed(server, schedules.collection(server.namespace))
+        others = await listed(server, schedules.collection(server.namespace))
     except kube_errors.NotFound:
-        return no_crd()
+        raise no_crd() from None
     except kube_errors.ApiError:
-        return errors.InvalidSetting("NAME", f"{message}; {hint}")
-    if near := options.nearest(name, [item["metadata"]["name"] for item in found]):
+        others = []
+    if near := options.nearest(name, [item["metadata"]["name"] for item in others]):
         hint = f'did you mean "{near}"?'
-    return errors.InvalidSetting("NAME", f"{message}; {hint}")
+    message = f"there is no Schedule {server.namespace}/{name}"
+    raise errors.InvalidSetting("NAME", f"{message}; {hint}")
 
 
 def no_crd() -> errors.InvalidSetting:

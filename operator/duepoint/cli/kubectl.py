@@ -166,22 +166,16 @@ def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # no
     if at is not None:
         at_us = instants.parse_last_us(at, zone=known.timing.time_zone, name="--at")
         jobs = [job for job in jobs if facts.slot_us(job) == at_us]
-    if not jobs:
-        raise errors.InvalidSetting("NAME", _without_job(known, at))
-    return jobs[0]
-
-
-def _without_job(known: ScheduleFacts, at: str | None) -> str:
+    if jobs:
+        return jobs[0]
+    of_it = f"{known.name} -n {known.namespace}"
     if known.status.target and not known.status.target.startswith("Job"):
-        return (
-            f"{known.identity} runs no Pods ({known.status.target}); duepoint describe {known.name}"
-            f" -n {known.namespace} shows how its deliveries ended"
-        )
-    which = "no run" if at is None else f"no run with the slot {errors.quoted(at)}"
-    return (
-        f"{known.identity} has {which} whose Job still exists; duepoint why {known.name} -n"
-        f" {known.namespace} says why"
-    )
+        message = f"runs no Pods ({known.status.target}); duepoint describe {of_it} shows how its"
+        message += " deliveries ended"
+    else:
+        which = "no run" if at is None else f"no run with the slot {errors.quoted(at)}"
+        message = f"has {which} whose Job still exists; duepoint why {of_it} says why"
+    raise errors.InvalidSetting("NAME", f"{known.identity} {message}")
 
 
 _FORWARDS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")

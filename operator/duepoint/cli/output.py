@@ -37,15 +37,12 @@ Cells = dict[str, str]
 #: Columns of a table: for each the key in a row, or a function from the row to the cell.
 Columns = Mapping[str, str | Callable[[Row], str]]
 
-#: For JSON, which has no columns.
-_NO_WIDTHS: Mapping[str, int] = {}
-_NO_COLUMNS: Columns = {}
-
 _encoded = json.JSONEncoder(check_circular=False).encode
 
 
-def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WIDTHS) -> int:
-    """Write all rows; return how many there were."""
+def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] | None = None) -> int:
+    """Write all rows; return how many there were. JSON and YAML need no ``widths``."""
+    widths = widths or {}
     count = 0
     for row in rows:
         if form == "json":
@@ -121,9 +118,9 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def show_rows(
-    rows: Iterable[Row], form: str, columns: Columns, *, wide: Columns = _NO_COLUMNS
-) -> int:
-    """Write a list, each column as wide as its widest cell; return the number of rows.
+    rows: Iterable[Row], form: str, columns: Columns, *, wide: Columns | None = None
+) -> None:
+    """Write a list, each column as wide as its widest cell.
 
     For ten thousand rows this takes a tenth of a second, and rich would take four seconds.
 
@@ -132,8 +129,9 @@ def show_rows(
     """
     listed = list(rows)
     if is_data(form) or not listed:
-        return write(listed, form)
-    columns = {**columns, **wide} if form == "wide" else columns
+        write(listed, form)
+        return
+    columns = {**columns, **(wide or {})} if form == "wide" else columns
     lines = [
         {
             name: one_line(text(row[of]) if isinstance(of, str) else of(row))
@@ -142,17 +140,17 @@ def show_rows(
         for row in listed
     ]
     widths = {name: max(width(name), *(width(line[name]) for line in lines)) for name in columns}
-    return write(lines, "table", widths=widths)
+    write(lines, "table", widths=widths)
 
 
-def show_row(row: Row, form: str, cells: Cells) -> int:
-    """Write one row as JSON, or with one line per cell; return the number of rows."""
+def show_row(row: Row, form: str, cells: Cells) -> None:
+    """Write one row as JSON, or with one line per cell."""
     if is_data(form):
-        return write([row], form)
+        write([row], form)
+        return
     widest = max(map(len, cells))
     for name, cell in cells.items():
         say(f"{name.ljust(widest)}  {cell}".rstrip())
-    return 1
 
 
 # -- cells ---------------------------------------------------------------------------------------
@@ -203,11 +201,6 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
-
-
-def late(row: Row) -> str:
-    """Return how late the oldest due point of a row is."""
-    return span(row["lagSeconds"]) if row["due"] else ""
 
 
 def name(row: Row) -> str:

@@ -49,8 +49,9 @@ def _data(body: bytes) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def application(on_request: OnRequest) -> web.Application:
-    """Return an application that answers every request with 204."""
+@contextlib.asynccontextmanager
+async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterator[None]:
+    """Receive on an address; raises errors.InvalidSetting if another program uses the port."""
 
     async def receive(request: web.Request) -> web.Response:
         arrived = dt.datetime.now(dt.UTC)
@@ -59,13 +60,7 @@ def application(on_request: OnRequest) -> web.Application:
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", receive)
-    return app
-
-
-@contextlib.asynccontextmanager
-async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterator[None]:
-    """Receive on an address; raises errors.InvalidSetting if another program uses the port."""
-    runner = web.AppRunner(application(on_request), access_log=None)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         try:

@@ -39,7 +39,7 @@ NAMES = tuple(field.name for field in _FIELDS)
 reaching = options.of_settings(_FIELDS)
 
 
-def looking(look: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+def looking(look: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Turn a coroutine ``look(opened, **options)`` into a command."""
 
     @reaching
@@ -123,7 +123,7 @@ def queue() -> None:
 @click.option("--by-namespace", is_flag=True, help="A row for each namespace with points.")
 @options.output_format
 @looking
-async def stats(opened: DelayQueue, *, by_namespace: bool, form: str) -> int:
+async def stats(opened: DelayQueue, *, by_namespace: bool, form: str) -> None:
     """Show how full the queue is, how late, and who works on it.
 
     Example: duepoint queue stats --by-namespace
@@ -131,9 +131,10 @@ async def stats(opened: DelayQueue, *, by_namespace: bool, form: str) -> int:
     seen = await opened.inspection.index_view()
     if by_namespace:
         rows = _by_namespace(await opened.inspection.waiting(), seen.now_us)
-        return output.show_rows(rows, form, _OF_NAMESPACE)
+        output.show_rows(rows, form, _OF_NAMESPACE)
+        return
     total = _total(seen, await opened.inspection.shard_views())
-    return output.show_row(total, form, _total_cells(total))
+    output.show_row(total, form, _total_cells(total))
 
 
 def _lateness(of: Iterable[inspection.LaneView], now_us: int) -> output.Row:
@@ -201,7 +202,7 @@ _OF_NAMESPACE: output.Columns = {
     "namespace": "namespace",
     "points": "points",
     "due": "due",
-    "late": output.late,
+    "late": lambda row: output.span(row["lagSeconds"]) if row["due"] else "",
     "claimed": "claimed",
 }
 
@@ -217,7 +218,7 @@ _OF_NAMESPACE: output.Columns = {
 @looking
 async def peek(
     opened: DelayQueue, *, count: int, namespace: str | None, schedule: str | None, form: str
-) -> int:
+) -> None:
     """Show the points that come next and that no worker holds, those due already first.
 
     With --schedule: those of one Schedule among the next thousand.
@@ -235,7 +236,7 @@ async def peek(
         if schedule is not None:
             why = f"{schedule} is not among the next {most:,} points; duepoint why says more"
         output.complain(f"{namespace or 'all namespaces'}: {why}")
-    return output.show_rows(rows, form, _OF_POINT)
+    output.show_rows(rows, form, _OF_POINT)
 
 
 _OF_POINT: output.Columns = {
@@ -307,7 +308,7 @@ def _power_of_two(text: str) -> int:
 )
 @options.output_format
 @looking
-async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int:
+async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> None:
     """Change the number of shards of the queue while it works.
 
     The leading operator moves every schedule to its new shard; schedules go on firing meanwhile.
@@ -335,7 +336,6 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int
     if wanted not in (None, seen.shards):
         output.complain(f"another command has asked for {seen.shards} shards since")
         raise click.exceptions.Exit(output.FAILED)
-    return 1
 
 
 def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:
