@@ -32,8 +32,6 @@ from duepoint.kube import credentials
 
 _HOW = "write --token-file FILE, or set DUEPOINT_API_TOKEN to what kubectl create token prints"
 
-Ask = Callable[..., Coroutine[Any, Any, int]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPlace(options.Place):
@@ -75,7 +73,7 @@ of_api = options.gathered(
 of_set = click.argument("set_name", metavar="SET", type=options.NAME)
 
 
-def asking(ask: Ask) -> Callable[..., None]:
+def asking(ask: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
     """Turn a coroutine ``ask(asked_set, **options)``, which returns the exit code, into a command.
 
     Raises the errors of ``connected``, and errors.InvalidSetting if there is no such set.
@@ -90,10 +88,10 @@ def asking(ask: Ask) -> Callable[..., None]:
                     return await ask(api.schedule_set(namespace, set_name), **given)
                 except client.NothingThere as missing:
                     # Name the namespace: it may come from a context that the user has forgotten.
-                    message = f"{set_name} in namespace {namespace}: {missing}"
-                    raise errors.InvalidSetting(
-                        "SET", f"{message}; -n names another one"
-                    ) from missing
+                    message = (
+                        f"{set_name} in namespace {namespace}: {missing}; -n names another one"
+                    )
+                    raise errors.InvalidSetting("SET", message) from missing
 
         if code := asyncio.run(run()):
             raise click.exceptions.Exit(code)

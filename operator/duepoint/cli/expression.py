@@ -123,19 +123,18 @@ def next_slots(
         )
     local = instants.LocalTime(time_zone)
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")
-    slots_us = itertools.islice(_walk(step, from_us), abs(count))
+    rows = (
+        {"scheduledTime": instants.utc_text(slot_us), "local": local.text(slot_us)}
+        for slot_us in itertools.islice(_walk(step, from_us), abs(count))
+    )
     if output.is_data(form):
-        times = ((instants.utc_text(slot_us), local.text(slot_us)) for slot_us in slots_us)
-        rows = ({"scheduledTime": utc, "local": here} for utc, here in times)
-        is_empty = not output.write(rows, form)
+        found = output.write(rows, form)
     else:
         output.say(text)
         output.say(f"  {known.describe()}")
-        is_empty = True
-        for slot_us in slots_us:
-            is_empty = False
-            which = "next" if count > 0 else "last"
-            output.say(f"  {which} {instants.utc_text(slot_us)}  {local.text(slot_us)}")
+        found, which = 0, "next" if count > 0 else "last"
+        for found, row in enumerate(rows, start=1):  # noqa: B007 - how many there were
+            output.say(f"  {which} {row['scheduledTime']}  {row['local']}")
         for note in advice.of_other_schedulers(text):
             output.say(f"  note: {note}")
         for sentence in _clock_changes(
@@ -143,9 +142,9 @@ def next_slots(
         ):
             output.say(f"  {sentence}")
         theirs = differences.sentences(text, time_zone, from_us, *ways)
-        for sentence in theirs or ("runs at the same times",) * (not is_empty):
+        for sentence in theirs or ("runs at the same times",) * bool(found):
             output.say(f"  CronJob: {sentence}")
-    if is_empty and text != descriptors.NEVER:
+    if not found and text != descriptors.NEVER:
         when = instants.utc_text(from_us)
         output.complain(f"{errors.quoted(text)} has no slot {side} {when}")
 
@@ -193,19 +192,17 @@ def _clock_changes(
         first_us, last_us = (start - width) * _SECOND_US, (start + width) * _SECOND_US
         runs = expression.walk(known, first_us - 1, last_us - bool(width))
         at = ", ".join(local.text(slot_us) for slot_us in itertools.islice(runs, _LISTED))
-        does = _ON_GAP[ways[0]] if is_gap else _ON_OVERLAP[ways[1]]
-        changes[is_gap] = f"{day}: clocks {changed}; it {does.format(at)}"
+        does = _DOES[ways[0] if is_gap else ways[1]].format(at)
+        changes[is_gap] = f"{day}: clocks {changed}; it {does}"
         if len(changes) == 2:
             break
     yield from changes.values() or ["No change of the clock concerns its times."]
 
 
 #: What happens to times that do not exist, and to times that come twice.
-_ON_GAP = {
+_DOES = {
     expressions.Gap.RUN_ONCE: "runs once, at {} (gap: RunOnce)",
     expressions.Gap.SKIP: "does not run in between (gap: Skip)",
-}
-_ON_OVERLAP = {
     expressions.Overlap.FIRST: "runs the first time only, at {} (overlap: First)",
     expressions.Overlap.SECOND: "runs the second time only, at {} (overlap: Second)",
     expressions.Overlap.BOTH: "runs both times, at {} (overlap: Both)",

@@ -21,7 +21,6 @@ from duepoint.cli.cronjob import conversion
 from duepoint.kube import schedules
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast, HourLoad
-from duepoint.schedules.spec import ScheduleSpec
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
@@ -72,8 +71,11 @@ def forecast(
         found = asyncio.run(_of_cluster(place, selector))
     unread: list[str] = []
     coming = load.Forecast(from_us, days * _DAY_MINUTES)
-    for spec in _specs(found, from_us, unread):
-        coming.add(spec)
+    for where, item in found:
+        try:  # an object that does not exist yet counts as created now
+            coming.add(schedules.spec_of(item, absent_us=from_us - 1))
+        except errors.InvalidSpec as error:
+            unread.append(f"{where}: {error}")
     if unread:
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         output.complain(f"left out: {output.one_line(unread[0])}{more}")
@@ -86,15 +88,6 @@ def forecast(
 
 
 # -- reading -------------------------------------------------------------------------------------
-
-
-def _specs(found: Iterable[_Found], now_us: int, unread: list[str]) -> Iterator[ScheduleSpec]:
-    """Yield specs; an object that does not exist yet counts as created now; errors go to unread."""
-    for where, item in found:
-        try:
-            yield schedules.spec_of(item, absent_us=now_us - 1)
-        except errors.InvalidSpec as error:
-            unread.append(f"{where}: {error}")
 
 
 def _of_files(files: Iterable[str], namespace: str) -> Iterator[_Found]:

@@ -32,7 +32,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
-    """A type that calls ``read`` with the text, and turns a ValueError into an InvalidSetting."""
+    """A type that calls ``read`` with the text, and turns its errors into an InvalidSetting."""
 
     name = "text"
 
@@ -44,7 +44,7 @@ class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of
             return value
         try:
             return self._read(value)
-        except ValueError as error:
+        except (ValueError, errors.InvalidExpression) as error:
             is_option = isinstance(param, click.Option)
             name = param.opts[0] if is_option else (param.metavar or "").strip("[].")
             raise errors.InvalidSetting(name, str(error)) from None
@@ -65,13 +65,6 @@ def _schedule_name(text: str) -> str:
         shown = f"write the name alone, and a namespace with -n: {name} -n {kind}"
         raise ValueError(f"{errors.quoted(text)}: {shown}")
     return _name(text)
-
-
-def _zone(text: str) -> str:
-    try:
-        return timezones.load(text).name
-    except errors.InvalidExpression as error:
-        raise ValueError(str(error)) from None
 
 
 def namespaced(text: str) -> str:
@@ -110,7 +103,7 @@ SCHEDULE_NAME = Converted(_schedule_name)
 #: The first argument of a command about a Schedule.
 schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
 #: A time zone for which the engine has data.
-ZONE = Converted(_zone)
+ZONE = Converted(lambda text: timezones.load(text).name)
 #: A duration, in microseconds.
 DURATION_US = Converted(durations.parse_duration_us)
 

@@ -311,7 +311,15 @@ def backfill(
             output.write([preview], form)
         if count == 0 and output.is_data(form):
             output.complain("there is no slot in the range")
-        if dry_run or not count or not (yes or _agreed(count)):
+        if dry_run or not count:
+            return None
+        if not yes and not options.confirmed(
+            f"Start {'1 run' if count == 1 else f'{count} runs'}?",
+            option="--yes",
+            without_terminal="standard input is no terminal to ask on; write --yes, or --dry-run"
+            " to look",
+        ):
+            output.say("nothing was started")
             return None
         what = {
             "from": instants.utc_text(wish.from_us),
@@ -361,15 +369,3 @@ def _show(known: ScheduleSpec, asked: Backfill, preview: output.Row) -> None:
         output.say(f"  {name:<5}  {slot}  {zone.text(instants.strict_us(slot))}")
     if asked.to_us > asked.asked_us:
         output.say("  slots after now are left out: the Schedule runs them itself")
-
-
-def _agreed(count: int) -> bool:
-    agreed = options.confirmed(
-        f"Start {'1 run' if count == 1 else f'{count} runs'}?",
-        option="--yes",
-        without_terminal="standard input is no terminal to ask on; write --yes, or --dry-run to"
-        " look",
-    )
-    if not agreed:
-        output.say("nothing was started")
-    return agreed
