@@ -73,8 +73,8 @@ of_api = options.gathered(
 of_set = click.argument("set_name", metavar="SET", type=options.NAME)
 
 
-def asking(ask: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
-    """Turn a coroutine ``ask(asked_set, **options)``, which returns the exit code, into a command.
+def asking(ask: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Turn a coroutine ``ask(asked_set, **options)`` into a command.
 
     Raises the errors of ``connected``, and errors.InvalidSetting if there is no such set.
     """
@@ -82,10 +82,10 @@ def asking(ask: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
     @of_api
     @functools.wraps(ask)
     def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
-        async def run() -> int:
+        async def run() -> None:
             async with connected(place) as (api, namespace):
                 try:
-                    return await ask(api.schedule_set(namespace, set_name), **given)
+                    await ask(api.schedule_set(namespace, set_name), **given)
                 except client.NothingThere as missing:
                     # Name the namespace: it may come from a context that the user has forgotten.
                     message = (
@@ -93,8 +93,7 @@ def asking(ask: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
                     )
                     raise errors.InvalidSetting("SET", message) from missing
 
-        if code := asyncio.run(run()):
-            raise click.exceptions.Exit(code)
+        asyncio.run(run())
 
     return command
 

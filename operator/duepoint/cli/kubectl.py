@@ -133,9 +133,8 @@ async def _triggered(
         if run["spec"].get("scheduleName") == known.name and "trigger" in run["spec"]
         if _created_us(run) >= since_us and not facts.is_over(run)
     ]
-    if not found:
+    if (run := max(found, key=_created_us, default=None)) is None:
         return None
-    run = max(found, key=_created_us)
     slot_us = _created_us(run)
     if (named := run["spec"]["trigger"].get("scheduledTime")) is not None:
         slot_us = published.instant_us(named)

@@ -71,7 +71,7 @@ async def load(
     wait_us: int,
     address: tuple[str, int],
     form: str,
-) -> int:
+) -> None:
     """Submit one-offs to SET and measure how late their events come.
 
     Example: duepoint load probe -n default --count 50 --within 20s
@@ -142,8 +142,8 @@ async def load(
             " point there, and do the egress rules allow it? kubectl describe scheduleset shows"
             " what went wrong"
         )
-    is_bad = any(report[name] for name in ("lost", "doubled", "early", "refused"))
-    return output.FAILED if is_bad else 0
+    if any(report[name] for name in ("lost", "doubled", "early", "refused")):
+        raise click.exceptions.Exit(output.FAILED)
 
 
 def percentile(ascending: Sequence[int], share: float) -> int:

@@ -51,25 +51,24 @@ def sets() -> None:
 @click.argument("id_", metavar="[ID]", required=False)
 @options.output_format
 @apisession.asking
-async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> int:
+async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> None:
     """Show the member ID of SET; without ID the set: its members, what is due, and how late.
 
     Example: duepoint set get reminders order-17 -n shop
     """
     if id_ is None:
         _show_member(msgspec.to_builtins(await asked.info()), form)
-        return 0
+        return
     try:
         row = msgspec.to_builtins(await asked.get(id_))
     except client.NothingThere as missing:
         if missing.code != problems.NO_MEMBER:
             raise
         output.complain(missing.detail)
-        return output.FAILED
+        raise click.exceptions.Exit(output.FAILED) from None
     if row["schedule"] is not None:
         row["nextTimes"] = list(await asked.next_times(id_, _NEXT))
     _show_member(row, form)
-    return 0
 
 
 @sets.command("list")
@@ -87,7 +86,7 @@ async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> in
 @apisession.asking
 async def list_members(
     asked: client.AsyncSetClient, *, prefix: str, within_us: int | None, count: int, form: str
-) -> int:
+) -> None:
     """List members of SET.
 
     Example: duepoint set list reminders -n shop --within 1h
@@ -113,7 +112,6 @@ async def list_members(
         output.complain("there is no such member")
     elif has_more:
         output.complain(f"there are more than these {count:,}; --count shows more, export all")
-    return 0
 
 
 async def _due(
@@ -198,7 +196,7 @@ async def put(
     deadline_seconds: int | None,
     suspend: bool,
     form: str,
-) -> int:
+) -> None:
     """Make the member ID of SET as the options say; without ID a one-off with an id of its own.
 
     Example: duepoint set put reminders order-17 -n shop --delay 24h --payload '{"order": 17}'
@@ -223,7 +221,6 @@ async def put(
     else:
         made = await asked.put(id_, spec)
     _show_member(msgspec.to_builtins(made), form)
-    return 0
 
 
 @sets.command("delete")
@@ -242,7 +239,7 @@ async def delete(
     everything: bool,
     yes: bool,
     form: str,
-) -> int:
+) -> None:
     """Delete the members ID of SET.
 
     Example: duepoint set delete reminders -n shop --prefix order-
@@ -255,7 +252,7 @@ async def delete(
         without = "write --yes to delete without a question"
         if not options.confirmed(f"Delete {what}?", option="--yes", without_terminal=without):
             output.say("nothing was deleted")
-            return 0
+            return
     counts = {"Removed": 0, "Absent": 0, "Refused": 0}
     cursor, batch = "", list(ids)
     while True:  # page by page: a cursor stays valid while members are deleted
@@ -274,7 +271,8 @@ async def delete(
         absent = f", {counts['Absent']:,} were not there" if counts["Absent"] else ""
         refused = f", {counts['Refused']:,} could not be" if counts["Refused"] else ""
         output.say(f"{counts['Removed']:,} deleted{absent}{refused}")
-    return 0 if counts["Removed"] and not counts["Refused"] else output.FAILED
+    if counts["Refused"] or not counts["Removed"]:
+        raise click.exceptions.Exit(output.FAILED)
 
 
 #: The most bytes in a row, which is the API's limit.
@@ -295,7 +293,7 @@ _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path, d
 @_file
 @options.output_format
 @apisession.asking
-async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> int:
+async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> None:
     """Write all members of SET to FILE, a row of JSON a line; - is standard output.
 
     FILE is always whole: an export that fails leaves the former one as it was.
@@ -305,7 +303,7 @@ async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> int:
     if str(file) == "-":
         rows, _ = await _write_rows(asked, sys.stdout.buffer)
         output.complain(f"{rows:,} members exported")
-        return 0
+        return
     began = time.monotonic()
     part = file.with_name(f"{file.name}.part")
     try:
@@ -319,10 +317,9 @@ async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> int:
     seconds = time.monotonic() - began
     if output.is_data(form):
         output.write([{"members": rows, "bytes": size, "seconds": round(seconds, 3)}], form)
-        return 0
-    took = f"{output.size(size)} in {output.span(seconds)}"
-    output.say(f"{rows:,} members exported to {file}, {took}")
-    return 0
+    else:
+        took = f"{output.size(size)} in {output.span(seconds)}"
+        output.say(f"{rows:,} members exported to {file}, {took}")
 
 
 async def _write_rows(asked: client.AsyncSetClient, data: BinaryIO) -> tuple[int, int]:
@@ -362,7 +359,7 @@ async def import_rows(
     refused: Path | None,
     ignored: tuple[str, ...],
     form: str,
-) -> int:
+) -> None:
     """Write the rows of FILE, as export gives them, to SET; - is standard input.
 
     Interrupted, it can be repeated: rows that are there already stay as they are.
@@ -373,21 +370,12 @@ async def import_rows(
     counts, codes = dict.fromkeys(_OUTCOMES, 0), collections.Counter[str]()
     sent: collections.deque[tuple[int, bytes]] = collections.deque()  # without an answer yet
 
-    def read(source: BinaryIO) -> Iterator[bytes]:
-        for number, line in enumerate(iter(lambda: source.readline(_LONGEST_ROW + 1), b""), 1):
-            if len(line) > _LONGEST_ROW:
-                message = f"line {number} is longer than {_LONGEST_ROW} bytes"
-                raise errors.InvalidSetting("FILE", message)
-            if row := line.strip():
-                sent.append((number, row))
-                yield row
-
     with contextlib.ExitStack() as files:
         source = sys.stdin.buffer if str(file) == "-" else _opened(files, "FILE", file, "rb")
         refusals = None if refused is None else _opened(files, "--refused", refused, "wb")
         advance = files.enter_context(output.bar("import", None))
         asked.retries = _PATIENCE
-        async for answer in asked.upsert(read(source)):
+        async for answer in asked.upsert(_rows(source, sent)):
             number, line = sent.popleft()
             counts["Refused" if answer.is_refused else answer.outcome] += 1
             if (error := answer.error) is not None:
@@ -416,7 +404,19 @@ async def import_rows(
         why = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())
         said += f" ({why})" if why else ""
         output.say(f"{rows:,} rows: {said}; {output.span(seconds)}, {rows / seconds:,.0f} rows/s")
-    return output.FAILED if set(codes) - set(ignored) else 0
+    if set(codes) - set(ignored):
+        raise click.exceptions.Exit(output.FAILED)
+
+
+def _rows(source: BinaryIO, sent: collections.deque[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Yield the rows of a file; each also goes to ``sent``, with its line number."""
+    for number, line in enumerate(iter(lambda: source.readline(_LONGEST_ROW + 1), b""), 1):
+        if len(line) > _LONGEST_ROW:
+            message = f"line {number} is longer than {_LONGEST_ROW} bytes"
+            raise errors.InvalidSetting("FILE", message)
+        if row := line.strip():
+            sent.append((number, row))
+            yield row
 
 
 def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> BinaryIO:

@@ -181,7 +181,7 @@ _PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S*)\s+(?P<rest>.*)", re.DOTALL)
 #: White space in Go outside of ASCII.
 _WIDE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\+?\d{1,18})", re.ASCII)
-_PART = re.compile(r"(?P<count>\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?P<unit>ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(ns|us|µs|μs|ms|s|m|h)")
 _UNIT_SECONDS = {
     "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "μs": Decimal("1e-6"),
     "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
@@ -240,12 +240,10 @@ def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
 def _every_seconds(period: str) -> int:
     """Return the whole seconds of a period, at least 1; 0 if it needs no change or is not valid."""
     period = period.removeprefix("+")
-    parts = list(_PART.finditer(period))
-    if not parts or "".join(part.group() for part in parts) != period:
+    parts = _PART.findall(period)
+    if not parts or "".join(itertools.chain(*parts)) != period:
         return 0
-    exact = sum(
-        (Decimal(part["count"]) * _UNIT_SECONDS[part["unit"]] for part in parts), Decimal(0)
-    )
+    exact = sum(Decimal(count) * _UNIT_SECONDS[unit] for count, unit in parts)
     seconds = max(1, int(exact))
     is_known = exact == seconds and not period.endswith(("ns", "us", "µs", "μs"))
     return 0 if is_known else seconds
