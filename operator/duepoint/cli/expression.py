@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import click
@@ -159,7 +160,6 @@ def _walk(step: Callable[[int], int | None], from_us: int) -> Iterator[int]:
 # -- daylight saving -------------------------------------------------------------------------
 
 
-_DAY = 86_400
 #: The most times to list one by one.
 _LISTED = 4
 
@@ -185,7 +185,10 @@ def _clock_changes(
         span = min(start + before, start + after), max(start + before, start + after)
         if is_gap in changes or not known.pattern.count(*span):
             continue
-        begin, end = map(_clock_text, span)
+        # with seconds only if there are any
+        begin, end = (
+            time.strftime("%H:%M:%S", time.gmtime(each)).removesuffix(":00") for each in span
+        )
         day = local.text(start * _SECOND_US)[:10]
         changed = f"jump from {begin} to {end}" if is_gap else f"go back from {end} to {begin}"
         width = 0 if is_gap else span[1] - span[0]
@@ -207,10 +210,3 @@ _DOES = {
     expressions.Overlap.SECOND: "runs the second time only, at {} (overlap: Second)",
     expressions.Overlap.BOTH: "runs both times, at {} (overlap: Both)",
 }
-
-
-def _clock_text(local: int) -> str:
-    """Return a local time of day, with seconds only if there are any."""
-    hours, rest = divmod(local % _DAY, 3_600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")

@@ -20,7 +20,7 @@ from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
 from duepoint.kube import schedules
 from duepoint.schedules import load
-from duepoint.schedules.load import Forecast, HourLoad
+from duepoint.schedules.load import HourLoad
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
@@ -80,7 +80,15 @@ def forecast(
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         output.complain(f"left out: {output.one_line(unread[0])}{more}")
     cells = coming.hours(time_zone)
-    row = _row(coming, cells)
+    row = {
+        "from": output.time(coming.from_us),
+        "to": output.time(coming.at_us(len(coming.minutes))),
+        "schedules": coming.schedules,
+        "suspended": coming.suspended,
+        "runs": round(coming.runs),
+        "hours": msgspec.to_builtins(cells),
+        "worst": msgspec.to_builtins(coming.worst(_WORST)),
+    }
     if output.is_data(form):
         output.write([row], form)
     else:
@@ -115,18 +123,6 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found
 
 
 # -- showing -------------------------------------------------------------------------------------
-
-
-def _row(coming: Forecast, cells: list[HourLoad]) -> output.Row:
-    return {
-        "from": output.time(coming.from_us),
-        "to": output.time(coming.at_us(len(coming.minutes))),
-        "schedules": coming.schedules,
-        "suspended": coming.suspended,
-        "runs": round(coming.runs),
-        "hours": msgspec.to_builtins(cells),
-        "worst": msgspec.to_builtins(coming.worst(_WORST)),
-    }
 
 
 def _many(count: int, word: str) -> str:

@@ -282,7 +282,6 @@ _SHOWN = 5
 #: How long the API may be unavailable before the import gives up.
 _PATIENCE = client.Retries(attempts=10_000, longest_seconds=5.0, total_seconds=300.0)
 _OUTCOMES = ("Created", "Replaced", "Unchanged", "Refused")
-_file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 
 
 # -- export --------------------------------------------------------------------------------------
@@ -290,7 +289,7 @@ _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path, d
 
 @sets.command("export")
 @apisession.of_set
-@_file
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @options.output_format
 @apisession.asking
 async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> None:
@@ -341,9 +340,9 @@ async def _write_rows(asked: client.AsyncSetClient, data: BinaryIO) -> tuple[int
 
 @sets.command("import")
 @apisession.of_set
-@_file
+@click.argument("file", metavar="FILE", type=click.File("rb"))
 @click.option(
-    "--refused", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    "--refused", metavar="FILE", type=click.File("wb", lazy=False),
     help="Write refused rows there, a line each, with their reason.",
 )  # fmt: skip
 @click.option(
@@ -355,8 +354,8 @@ async def _write_rows(asked: client.AsyncSetClient, data: BinaryIO) -> tuple[int
 async def import_rows(
     asked: client.AsyncSetClient,
     *,
-    file: Path,
-    refused: Path | None,
+    file: BinaryIO,
+    refused: BinaryIO | None,
     ignored: tuple[str, ...],
     form: str,
 ) -> None:
@@ -370,19 +369,16 @@ async def import_rows(
     counts, codes = dict.fromkeys(_OUTCOMES, 0), collections.Counter[str]()
     sent: collections.deque[tuple[int, bytes]] = collections.deque()  # without an answer yet
 
-    with contextlib.ExitStack() as files:
-        source = sys.stdin.buffer if str(file) == "-" else _opened(files, "FILE", file, "rb")
-        refusals = None if refused is None else _opened(files, "--refused", refused, "wb")
-        advance = files.enter_context(output.bar("import", None))
-        asked.retries = _PATIENCE
-        async for answer in asked.upsert(_rows(source, sent)):
+    asked.retries = _PATIENCE
+    with output.bar("import", None) as advance:
+        async for answer in asked.upsert(_rows(file, sent)):
             number, line = sent.popleft()
             counts["Refused" if answer.is_refused else answer.outcome] += 1
             if (error := answer.error) is not None:
                 codes[error.code] += 1
-                if refusals is not None:
+                if refused is not None:
                     row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}
-                    refusals.write(msgspec.json.encode(row) + b"\n")
+                    refused.write(msgspec.json.encode(row) + b"\n")
                 elif codes.total() <= _SHOWN:
                     who = f" ({answer.id})" if answer.id else ""
                     where = f"{error.field}: " if error.field else ""
@@ -417,10 +413,3 @@ def _rows(source: BinaryIO, sent: collections.deque[tuple[int, bytes]]) -> Itera
         if row := line.strip():
             sent.append((number, row))
             yield row
-
-
-def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> BinaryIO:
-    try:
-        return files.enter_context(path.open(mode))  # type: ignore[return-value]  # it is binary
-    except OSError as error:
-        raise errors.InvalidSetting(name, f"{path}: {error.strerror}") from None

@@ -180,7 +180,7 @@ async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
         (("purge", "1.0.1-0", "--all"), "one of these"),
         (("purge", "--all", "-n", "x"), "one of these"),
         (("replay", "nonsense"), "write an ID as list shows it"),
-        (("purge", "--older-than", "soon"), "write a duration such as 90m, 36h or 7d"),
+        (("purge", "--older-than", "soon"), '--older-than: "soon" is not a duration'),
     ],
     ids=["nothing chosen", "an id and all", "a filter and all", "no id", "no duration"],
 )

@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ from duepoint import client, errors, settings
 from duepoint.cli import apisession, instants, options, output
 from duepoint.cli.queue import queue as queues
 from duepoint.delayqueue import deadletters
-from duepoint.expressions import durations
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -135,10 +133,9 @@ class ApiLetters:
 
 
 Letters = QueueLetters | ApiLetters
-Look = Callable[..., Coroutine[Any, Any, None]]
 
 
-def _of_letters(look: Look) -> Callable[..., None]:
+def _of_letters(look: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Turn a coroutine ``look(letters, namespace=..., **options)`` into a command."""
 
     @options.together(
@@ -239,24 +236,13 @@ def _letter_id(text: str) -> str:
     raise ValueError(f"{errors.quoted(text)}: {example}")
 
 
-def _age_us(text: str) -> int:
-    """Read a duration, which may also be in whole days; raises ValueError."""
-    if days := re.fullmatch(r"(\d{1,5})d", text, re.ASCII):
-        return int(days[1]) * 86_400_000_000
-    try:
-        return durations.parse_duration_us(text)
-    except ValueError:
-        message = f"{errors.quoted(text)}: write a duration such as 90m, 36h or 7d"
-        raise ValueError(message) from None
-
-
 _choosing = options.together(
     click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=options.Converted(_letter_id)),
     click.option(
         "--older-than",
         "older_than_us",
         metavar="DURATION",
-        type=options.Converted(_age_us),
+        type=options.DURATION_US,
         help="Only given up on longer ago than this, such as 36h or 7d.",
     ),
     click.option("--all", "everything", is_flag=True, help="All that there are."),
