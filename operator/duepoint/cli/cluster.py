@@ -55,21 +55,18 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
     except kube_errors.Forbidden as refused:
         if not refused.is_about_rights:
             raise
-        raise errors.InvalidSetting(
-            "cluster", f"{refused}; {_rights_advice(place, namespace)}"
-        ) from refused
+        # The chart adds its kinds to these roles.
+        advice = f"ask an admin of {namespace} for the role view, or edit for changes"
+        if place.everywhere:
+            advice = (
+                "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"
+            )
+        raise errors.InvalidSetting("cluster", f"{refused}; {advice}") from refused
     except kube_errors.Unavailable as silent:
         if silent.status:
             raise  # the server answered, and says what is wrong
         message = f"{where} does not answer ({silent}); is this the right --context?"
         raise errors.InvalidSetting("cluster", message) from silent
-
-
-def _rights_advice(place: options.Place, namespace: str) -> str:
-    """Return what to do about a missing right; the chart adds its kinds to these roles."""
-    if place.everywhere:
-        return "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"
-    return f"ask an admin of {namespace} for the role view, or edit for changes"
 
 
 async def listed(

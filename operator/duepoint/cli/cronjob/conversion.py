@@ -106,8 +106,8 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
 
 def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     text = spec["schedule"]
-    zone, rest = _without_zone(text)
-    spec["schedule"], why = ported_times(rest)
+    inside = _PREFIX.fullmatch(text.strip())
+    spec["schedule"], why = ported_times(text if inside is None else inside["rest"])
     try:
         expressions.compile_expression(spec["schedule"], from_us=0)
     except errors.InvalidExpression as error:
@@ -116,10 +116,10 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
             why = "a date that never comes; the Schedule is suspended and runs when it is triggered"
     if why:
         notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))
-    if zone is None:
+    if inside is None:
         return
-    former = spec.pop("timeZone", None)
-    if zone:
+    zone, former = inside["zone"] or "Etc/UTC", spec.pop("timeZone", None)
+    if zone != _OF_THE_MACHINE:
         spec["timeZone"] = zone
         notes.append(note("spec.timeZone", f"{zone} stood inside the schedule"))
     if former not in (None, zone):
@@ -212,15 +212,6 @@ def ported_times(text: str) -> tuple[str, str]:
         new = " ".join(",".join(item for item, _ in field) for field in pairs)
         reasons += [why for field in pairs for _, why in field if why]
     return (new, "; ".join(reasons)) if reasons else (rest, "")
-
-
-def _without_zone(text: str) -> tuple[str | None, str]:
-    """Return the zone inside the text (empty: the machine's own, None: none), and the rest."""
-    found = _PREFIX.fullmatch(text.strip())
-    if found is None:
-        return None, text
-    zone = found["zone"]
-    return ("" if zone == _OF_THE_MACHINE else zone or "Etc/UTC"), found["rest"]
 
 
 def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
