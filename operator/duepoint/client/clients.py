@@ -252,14 +252,13 @@ class AsyncClient(_Connection):
 
     async def schedule_letters(self, namespace: str, cursor: str) -> ItemPage[answers.LetterView]:
         """Read the dead letters of a namespace's Schedules, newest first."""
-        query = {"limit": "200", "cursor": cursor}
-        return await self.send(
-            "GET", _letters(namespace), _as(ItemPage[answers.LetterView]), params=query
-        )
+        query = {"namespace": namespace, "limit": "200", "cursor": cursor}
+        read = _as(ItemPage[answers.LetterView])
+        return await self.send("GET", "/v1/deadletters", read, params=query)
 
     async def replay_schedule_letters(self, namespace: str, ids: Sequence[str]) -> dict[str, str]:
         """Run up to 100 of them again, each once; return the result of each in one word."""
-        path = f"{_letters(namespace)}:replay"
+        path = f"/v1/namespaces/{_segment(namespace)}/deadletters:replay"
         read = _as(answers.Replayed)
         headers = {"Content-Type": _JSON}
         content = rows.encoded({"ids": ids})
@@ -488,10 +487,6 @@ class AsyncSetClient:
 def _as(kind: type[AnswerT]) -> Callable[[bytes], AnswerT]:
     """Return a reader for JSON of this type."""
     return functools.partial(msgspec.json.decode, type=kind)
-
-
-def _letters(namespace: str) -> str:
-    return f"/v1/namespaces/{_segment(namespace)}/deadletters"
 
 
 def _member(id_: str) -> str:

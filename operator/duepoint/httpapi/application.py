@@ -66,19 +66,18 @@ class Application:
         request_id = self._new_id()
         name, status = "none", 500
         try:
-            response: HttpResponse | None
-            try:
-                path, _, query = request.target.partition("?")
-                if (file := self._files.answer(request, path)) is not None:
-                    name, response = "file", file
-                else:
-                    operation, names = self._routes.find(request.method, path)
-                    name = operation.name
-                    response = await self._carry_out(request, request_id, operation, names, query)
-            except Exception as error:  # noqa: BLE001 - every error has an answer
-                problem = self._problem(error, request_id, name)
-                response = problems.response(problem, request_id)
+            path, _, query = request.target.partition("?")
+            response = self._files.answer(request, path)
+            if response is not None:
+                name = "file"
+            else:
+                operation, names = self._routes.find(request.method, path)
+                name = operation.name
+                response = await self._carry_out(request, request_id, operation, names, query)
             status = 200 if response is None else response.status
+        except Exception as error:  # noqa: BLE001 - every error has an answer
+            response = problems.response(self._problem(error, request_id, name), request_id)
+            status = response.status
         finally:
             _count_of(name, str(status)).inc()
             _seconds_of(name).observe(loop.time() - began)

@@ -222,29 +222,16 @@ async def _check_again(call: Call) -> None:
 
 async def _changed(call: Call, rows: list[_Row]) -> _Answers:
     """Store or remove the rows that were not refused; return their results."""
-    owned, safety, stored = call.owned, call.safety(), call.shared.queue.members
+    owned, safety = call.owned, call.safety()
     removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
     if removals:
-        return await stored.remove(owned.record, removals, safety=safety)
+        return await call.shared.queue.members.remove(owned.record, removals, safety=safety)
     writes = [
         members.write_of(row, _condition_of(row))
         for row in rows
         if isinstance(row, memberjson.ReadMember)
     ]
-    if not writes:
-        return []
-    room = await call.shared.sets.room(owned)
-    allowed: Sequence[int] = range(len(writes))
-    if room < len(writes):
-        allowed = await _within(call, writes, room)
-    put = await stored.put(owned.record, [writes[place] for place in allowed], safety=safety)
-    owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in put)
-    if len(allowed) == len(writes):
-        return put
-    answers: list[values.MemberWritten | OperationProblem] = [members.set_full(owned)] * len(writes)
-    for place, answer in zip(allowed, put, strict=True):
-        answers[place] = answer
-    return answers
+    return await call.shared.sets.put(owned, safety, writes) if writes else []
 
 
 def _condition_of(row: memberjson.ReadMember) -> values.IfMatch | values.IfAbsent | None:
@@ -252,22 +239,6 @@ def _condition_of(row: memberjson.ReadMember) -> values.IfMatch | values.IfAbsen
     if row.if_match:
         return values.IfMatch(row.if_match)
     return values.IfAbsent() if row.if_absent else None
-
-
-async def _within(call: Call, writes: list[values.MemberWrite], room: int) -> list[int]:
-    """Return indexes of the writes within the set's limit: updates, and ``room`` new members."""
-    ids = [write.id for write in writes]
-    found = await call.shared.queue.members.lookups.get(call.owned.record, ids)
-    here = {id_ for id_, stored in zip(ids, found, strict=True) if stored}
-    allowed = []
-    for place, id_ in enumerate(ids):
-        if id_ not in here:
-            if room < 1:
-                continue
-            room -= 1
-            here.add(id_)
-        allowed.append(place)
-    return allowed
 
 
 def _shown(rows: list[_Row], answers: _Answers, first_line: int) -> Iterator[RowView]:

@@ -6,8 +6,6 @@ have their own reader, with messages for each field (``schedules.sets``).
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +24,7 @@ from duepoint.httpapi import access, ownsets
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.httpapi.remembered import Remembered
 from duepoint.kube import api as kubeapi
-from duepoint.kube import transport
+from duepoint.kube import times, transport
 from duepoint.model import checks
 from duepoint.model.vocabulary import Fields
 from duepoint.net import httpserver
@@ -39,7 +37,6 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TAG = re.compile(r'"([0-9a-f]{8})"')
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_PARAMETERS = 16
@@ -214,13 +211,11 @@ class Call:
         text = self.parameters.get(name)
         if text is None:
             return None
-        when = None
-        with contextlib.suppress(ValueError):
-            when = dt.datetime.fromisoformat(text)
-        if when is None or when.tzinfo is None or len(text) > 40:
+        try:
+            return times.parse_us(text)
+        except ValueError:
             message = f"{errors.quoted(text)} is no time; write it as 2026-12-24T18:00:00Z"
-            raise OperationProblem("InvalidParameter", message, field=name)
-        return (when - _EPOCH) // dt.timedelta(microseconds=1)
+            raise OperationProblem("InvalidParameter", message, field=name) from None
 
     # -- headers -------------------------------------------------------------------------------
 

@@ -26,31 +26,22 @@ async def summary(call: Call) -> HttpResponse:
     record, queue = call.owned.record, call.shared.queue
     counts = await queue.sets.counts(record)
     promise = await queue.health.durability()
-    limits = record.settings.limits
     overdue_us, now_us = counts.oldest_overdue_us, call.shared.clock.now_us()
     lag_us = 0 if overdue_us is None else max(0, now_us - overdue_us)
-    shown = {
-        "namespace": record.namespace,
-        "name": record.name,
-        "uid": record.uid,
-        "state": record.state.value,
-        "managedByRows": record.is_managed,
-        "members": counts.members,
-        "armed": counts.armed,
-        "inFlight": counts.in_flight,
-        "nextDueTime": views.time(counts.next_due_us),
-        "lagSeconds": lag_us / 1_000_000,
-        "limits": {
-            "members": limits.members,
-            "payloadBytes": limits.payload_bytes,
-            "changesPerSecond": limits.changes_per_second,
-        },
-        "durability": {
-            "persistence": promise.persistence,
-            "replicas": promise.replicas,
-            "lossWindow": promise.loss_window,
-        },
-    }
+    shown = answers.SetView(
+        namespace=record.namespace,
+        name=record.name,
+        uid=record.uid,
+        state=record.state.value,
+        managed_by_rows=record.is_managed,
+        members=counts.members,
+        armed=counts.armed,
+        in_flight=counts.in_flight,
+        next_due_time=views.time(counts.next_due_us),
+        lag_seconds=lag_us / 1_000_000,
+        limits=msgspec.convert(record.settings.limits, answers.LimitsView, from_attributes=True),
+        durability=msgspec.convert(promise, answers.DurabilityView, from_attributes=True),
+    )
     return views.json(200, shown)
 
 

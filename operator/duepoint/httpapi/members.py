@@ -15,7 +15,7 @@ from msgspec import Raw
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
-from duepoint.httpapi import calls, ownsets, views
+from duepoint.httpapi import calls, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.vocabulary import Fields, is_given
@@ -209,13 +209,9 @@ async def _put(
     row: memberjson.ReadMember,
     condition: values.IfMatch | values.IfAbsent | None,
 ) -> values.MemberWritten:
-    owned, sets = call.owned, call.shared.sets
-    if await sets.room(owned) < 1 and await sets.gets.ask(owned, row.id) is None:
-        raise set_full(owned)
-    answer = await sets.puts.ask((owned, call.safety()), write_of(row, condition))
+    write = write_of(row, condition)
+    answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
     calls.check_outcome(answer.outcome)
-    if answer.outcome is values.Outcome.CREATED:
-        owned.counted += 1
     return answer
 
 
@@ -260,11 +256,6 @@ def merge(target: bytes, patch: bytes) -> bytes:
 
 def no_member(id_: str) -> OperationProblem:
     return OperationProblem("NoSuchMember", f"the set has no member {errors.quoted(id_)}")
-
-
-def set_full(owned: ownsets.OwnSet) -> OperationProblem:
-    most = owned.record.settings.limits.members
-    return OperationProblem("SetFull", f"the set has {most} members, which is its limits.members")
 
 
 def _other_tag() -> OperationProblem:

@@ -39,6 +39,13 @@ def _components(listed: Iterable[Operation]) -> Json:
     return found
 
 
+#: The names in paths.
+_NAMES: Final[dict[str, Json]] = {
+    "namespace": _NAMESPACE,
+    "set": _NAME,
+    "schedule": _NAME,
+    "id": _ID,
+}
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
@@ -48,6 +55,23 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "days": (_number(forecasts.USUAL_DAYS, forecasts.MOST_DAYS), "how many to look ahead"),
     "timeZone": ({"type": "string", "maxLength": 64}, "of the hours; default Etc/UTC"),
     "count": (_number(members.USUAL_TIMES, members.MOST_TIMES), "how many"),
+    # headers
+    "If-Match": (TEXT, "only where the member has this tag; * = any"),
+    "If-None-Match": (TEXT, "`*`: only where there is no such member"),
+    "Idempotency-Key": (
+        TEXT,
+        (
+            "1 to 255 printable characters: the request is carried out once, and a repeat within "
+            f"{apirequests.KEPT_SECONDS // 3_600} hours gets the first answer"
+        ),
+    ),
+    "Duepoint-Durability": (
+        TEXT,
+        (
+            "`replicas=1`, `aof`, or both with a comma, and perhaps `timeout=500` (ms): answer "
+            "when the change is as safe as that"
+        ),
+    ),
 }
 
 
@@ -96,7 +120,7 @@ def _operation(operation: Operation) -> Json:
         "operationId": operation.name,
         "summary": operation.summary,
         "description": _rights(operation),
-        "parameters": [*_path_parameters(operation), *_query(operation), *_headers(operation)],
+        "parameters": _parameters(operation),
         "responses": _responses(operation),
     }
     if operation.body:
@@ -132,45 +156,20 @@ def _content(body: type[Fields] | list[type[Fields]]) -> Json:
     return {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
 
 
-def _path_parameters(operation: Operation) -> list[Json]:
-    known = {"namespace": _NAMESPACE, "set": _NAME, "schedule": _NAME, "id": _ID}
+def _parameters(operation: Operation) -> list[Json]:
+    """Return the names in the path, the parameters of the query, and the headers."""
     path = operation.base + operation.path
-    texts = {name: schema for name, schema in known.items() if f"{{{name}}}" in path}
-    return [
+    found: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": schema}
-        for name, schema in texts.items()
+        for name, schema in _NAMES.items()
+        if f"{{{name}}}" in path
     ]
-
-
-def _query(operation: Operation) -> list[Json]:
-    found = []
-    for name in operation.parameters:
-        if name == "limit":
-            schema = _number(*operation.limit)
-            description = "most items of the page"
-        else:
-            schema, description = _PARAMETERS[name]
-        found.append({"name": name, "in": "query", "schema": schema, "description": description})
+    known = _PARAMETERS | {"limit": (_number(*operation.limit), "most items of the page")}
+    for place, names in (("query", operation.parameters), ("header", operation.headers)):
+        for name in names:
+            schema, meaning = known[name]
+            found.append({"name": name, "in": place, "schema": schema, "description": meaning})
     return found
-
-
-def _headers(operation: Operation) -> list[Json]:
-    meanings = {
-        "If-Match": "only where the member has this tag; * = any",
-        "If-None-Match": "`*`: only where there is no such member",
-        "Idempotency-Key": (
-            "1 to 255 printable characters: the request is carried out once, and a repeat within "
-            f"{apirequests.KEPT_SECONDS // 3_600} hours gets the first answer"
-        ),
-        "Duepoint-Durability": (
-            "`replicas=1`, `aof`, or both with a comma, and perhaps `timeout=500` (ms): answer "
-            "when the change is as safe as that"
-        ),
-    }
-    return [
-        {"name": name, "in": "header", "schema": TEXT, "description": meanings[name]}
-        for name in operation.headers
-    ]
 
 
 def _responses(operation: Operation) -> Json:

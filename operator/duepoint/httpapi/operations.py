@@ -157,18 +157,10 @@ PAGES: Final = (
         ("namespace",), answers={200: queueviews.QueueView}, rights=_LIST, base=_ROOT,
     ),
     Operation(
-        "listAllLetters", "GET", "/deadletters", queueviews.all_letters, (),
-        "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
-        ("limit",), answers={200: [LetterView]},
-        rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
-        limit=(200, 200),
-    ),
-    Operation(
         "listScheduleLetters", "GET", "/deadletters", queueviews.letters, (),
-        "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
-        answers={200: [LetterView]},
-        rights="`list` on `schedules` (group duepoint.dev) of the namespace", base=_OF_NAMESPACE,
-        limit=(200, 200),
+        "Slots of Schedules that were given up, newest first; of all namespaces the newest, in one "
+        "page", ("namespace", "limit", "cursor"), answers={200: [LetterView]}, rights=_LIST,
+        base=_ROOT, limit=(200, 200),
     ),
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, (),

@@ -98,8 +98,13 @@ AnswerT = TypeVar("AnswerT")
 class Grouping(Generic[KeyT, ItemT, AnswerT]):
     """Batches items with equal keys; each key has one batch in flight at a time."""
 
-    def __init__(self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT]]]) -> None:
-        """``send`` answers in the order of the items; every item gets the error that it raises."""
+    def __init__(
+        self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT | Exception]]]
+    ) -> None:
+        """``send`` answers in the order of the items; every item gets the error that it raises.
+
+        An answer that is an exception is raised to the caller of its item alone.
+        """
         self._send = send
         self._waiting: dict[KeyT, list[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,23 +128,20 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
             while waiting:
                 batch = waiting[:MOST_TOGETHER]
                 del waiting[:MOST_TOGETHER]
-                await self._carry_out(key, batch)
+                answers: Sequence[AnswerT | Exception]
+                try:
+                    answers = await self._send(key, [item for item, _ in batch])
+                except Exception as error:  # noqa: BLE001 - the callers get it
+                    answers = [error] * len(batch)
+                for (_, future), answer in zip(batch, answers, strict=True):
+                    if future.done():
+                        continue
+                    if isinstance(answer, Exception):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
         finally:
             del self._waiting[key]
-
-    async def _carry_out(
-        self, key: KeyT, batch: list[tuple[ItemT, asyncio.Future[AnswerT]]]
-    ) -> None:
-        try:
-            answers = await self._send(key, [item for item, _ in batch])
-        except Exception as error:  # noqa: BLE001 - the callers get it
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
 
 
 # -- the sets that requests name -------------------------------------------------------------------
@@ -167,7 +169,7 @@ class OwnSets:
             lambda owned, ids: population.lookups.get(owned.record, ids)
         )
         self.puts: Grouping[ChangesKey, values.MemberWrite, values.MemberWritten] = Grouping(
-            self._put
+            lambda key, writes: self.put(*key, writes)
         )
         self.removals: Grouping[ChangesKey, values.MemberRemoval, values.MemberWritten] = Grouping(
             lambda key, removals: population.remove(key[0].record, removals, safety=key[1])
@@ -190,7 +192,44 @@ class OwnSets:
             raise OperationProblem("NotFound", message)
         return found
 
-    async def room(self, owned: OwnSet) -> int:
+    async def put(
+        self, owned: OwnSet, safety: nodes.Safety | None, writes: Sequence[values.MemberWrite]
+    ) -> list[values.MemberWritten | OperationProblem]:
+        """Store members; new ones for which the set has no room are refused."""
+        room, full = await self._room(owned), frozenset[int]()
+        if room < len(writes):
+            full = await self._beyond(owned, writes, room)
+        taken = [write for place, write in enumerate(writes) if place not in full]
+        await faults.reach(FaultPoint.BEFORE_MEMBERS_STORED)
+        written = await self._members.put(owned.record, taken, safety=safety)
+        await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
+        owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in written)
+        if not full:
+            return [*written]
+        most, following = owned.record.settings.limits.members, iter(written)
+        message = f"the set has {most} members, which is its limits.members"
+        return [
+            OperationProblem("SetFull", message) if place in full else next(following)
+            for place in range(len(writes))
+        ]
+
+    async def _beyond(
+        self, owned: OwnSet, writes: Sequence[values.MemberWrite], room: int
+    ) -> frozenset[int]:
+        """Return indexes of the new members beyond the first ``room``; updates need none."""
+        ids = [write.id for write in writes]
+        found = await self._members.lookups.get(owned.record, ids)
+        here = {id_ for id_, stored in zip(ids, found, strict=True) if stored}
+        beyond = set()
+        for place, id_ in enumerate(ids):
+            if id_ not in here and room < 1:
+                beyond.add(place)
+            elif id_ not in here:
+                room -= 1
+                here.add(id_)
+        return frozenset(beyond)
+
+    async def _room(self, owned: OwnSet) -> int:
         """Return how many more members the set may have."""
         most = owned.record.settings.limits.members
         if self._is_to_be_counted(owned, most):
@@ -204,14 +243,6 @@ class OwnSets:
     def _is_to_be_counted(owned: OwnSet, most: int) -> bool:
         is_near = owned.counted >= most * _NEARLY_FULL
         return is_near or asyncio.get_running_loop().time() >= owned.counted_until
-
-    async def _put(
-        self, key: ChangesKey, writes: list[values.MemberWrite]
-    ) -> list[values.MemberWritten]:
-        await faults.reach(FaultPoint.BEFORE_MEMBERS_STORED)
-        written = await self._members.put(key[0].record, writes, safety=key[1])
-        await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
-        return written
 
     # -- rate limit of changes, over all processes of the API ----------------------------------
 

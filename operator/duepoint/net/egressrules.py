@@ -44,11 +44,6 @@ class EgressPolicy:
             network.network_address for network in self.allowed if network.num_addresses == 1
         )
 
-    @functools.cached_property
-    def allowed_ranges(self) -> tuple[addresses.Network, ...]:
-        """Return the allowed entries that are more than one address."""
-        return tuple(network for network in self.allowed if network.num_addresses > 1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
@@ -129,7 +124,7 @@ class _Aim:
 
     def allowed_by(self, policy: EgressPolicy) -> bool:
         """Whether an allowed entry names the address or a range around it."""
-        return self.named_by(policy) or self.within(policy.allowed_ranges)
+        return self.named_by(policy) or self.within(policy.allowed)
 
     def __str__(self) -> str:
         same = self.dialled == self.reached

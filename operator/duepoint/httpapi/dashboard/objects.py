@@ -145,12 +145,8 @@ async def whoami(call: Call) -> HttpResponse:
 
 
 async def list_schedules(call: Call) -> HttpResponse:
-    now_us = call.shared.clock.now_us()
-
-    def shown(item: schedules.Schedule) -> rows.ScheduleRow:
-        return rows.schedule(item, now_us)
-
-    return await _page(call, schedules.collection(namespace_of(call)), schedules.Schedule, shown)
+    path, now_us = schedules.collection(namespace_of(call)), call.shared.clock.now_us()
+    return await _page(call, path, schedules.Schedule, lambda item: rows.schedule(item, now_us))
 
 
 async def list_sets(call: Call) -> HttpResponse:

@@ -112,19 +112,15 @@ _MOST_READ: Final = 2_000
 
 
 async def letters(call: Call) -> HttpResponse:
-    await objects.check_list(call, call.namespace)
+    """List dead letters, newest first: a page of a namespace's, or the newest of all."""
+    namespace, limit = objects.namespace_of(call), call.limit
+    await objects.check_list(call, namespace)
     await call.shared.queue.layouts.read()
-    return objects.answer(200, await listing.letters_of(call, call.namespace))
-
-
-async def all_letters(call: Call) -> HttpResponse:
-    """List the newest dead letters of all namespaces."""
-    await objects.check_list(call, None)
-    limit = call.limit
-    await call.shared.queue.layouts.read()
+    if namespace is not None:
+        return objects.answer(200, await listing.letters_of(call, namespace))
     items: list[dict[str, object]] = []
     read = 0
-    async for letter in call.shared.queue.dead_letters.newest():
+    async for letter in call.shared.queue.dead_letters.newest(cursor=call.text("cursor")):
         read += 1
         if not deadletters.is_of_set(letter.lane):
             items.append(listing.shown(letter))

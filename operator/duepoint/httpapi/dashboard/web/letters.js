@@ -31,8 +31,7 @@ class LettersPage extends Polled {
     this.isOfAll = !this.namespace && !set && session.mayListAll;
     this.chosen = new Set();
     this.cursor = "";
-    const base = set ? pathOf("namespaces", this.namespace, "schedulesets", set) : pathOf("namespaces", this.namespace);
-    this.path = this.isOfAll ? "deadletters" : `${base}/deadletters`;
+    this.path = set ? `${pathOf("namespaces", this.namespace, "schedulesets", set)}/deadletters` : "deadletters";
     if (this.schedule) {
       this.element.prepend(h("p", { class: "crumbs" }, "Of ", h("a", { href: `#/schedule/${pathOf(this.namespace, this.schedule)}` }, this.schedule), " only; ",
         h("a", { href: `#/deadletters?${new URLSearchParams({ ns: this.namespace })}` }, "all of the namespace")));
@@ -59,7 +58,7 @@ class LettersPage extends Polled {
     let next = cursor;
     let pages = 0;
     do {
-      const page = await get(this.path, { limit: 100, cursor: next });
+      const page = await get(this.path, { limit: 100, cursor: next, namespace: this.set ? "" : this.namespace });
       items.push(...page.items.filter((each) => !this.schedule || each.schedule === this.schedule));
       next = page.next;
       pages += 1;
@@ -154,7 +153,7 @@ class LettersPage extends Polled {
     const idsOf = new Map();
     for (const letter of this.found.items) {
       if (!ids.includes(letter.id)) continue;
-      const path = this.isOfAll ? `${pathOf("namespaces", letter.namespace)}/deadletters` : this.path;
+      const path = this.set ? this.path : `${pathOf("namespaces", letter.namespace)}/deadletters`;
       idsOf.set(path, [...(idsOf.get(path) ?? []), letter.id]);
     }
     const requests = [];
