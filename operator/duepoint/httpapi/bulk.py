@@ -21,7 +21,7 @@ import msgspec
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
-from duepoint.httpapi import calls, members, problems, views
+from duepoint.httpapi import calls, members, ownsets, problems, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import RowView
@@ -44,7 +44,7 @@ _encoder = msgspec.json.Encoder()
 
 #: A row that was read, or why it is refused.
 _Row = memberjson.ReadMember | values.MemberRemoval | memberjson.RowError
-_Answers = Sequence[values.MemberWritten | OperationProblem]
+_Answers = Sequence[ownsets.Settled]
 
 
 class RemovalRow(Fields, forbid_unknown_fields=True):
@@ -52,9 +52,6 @@ class RemovalRow(Fields, forbid_unknown_fields=True):
 
     id: MemberId
     if_match: Annotated[Tag | None, "Only where the member has this etag."] = None
-
-
-_removal_decoder = msgspec.json.Decoder(RemovalRow)
 
 
 async def upsert(call: Call) -> None:
@@ -178,7 +175,7 @@ async def read(reader: memberjson.RowReader | None, lines: list[bytes], now_us: 
 
 def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
     try:
-        row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
+        row = calls.decoded(line, RemovalRow, '{"id": "…"}, and ifMatch if you like')
     except OperationProblem as problem:
         return memberjson.RowError(problem.code, problem.field, problem.detail)
     condition = None if row.if_match is None else values.IfMatch(row.if_match)
@@ -225,7 +222,7 @@ async def _changed(call: Call, rows: list[_Row]) -> _Answers:
     owned, safety = call.owned, call.safety()
     removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
     if removals:
-        return await call.shared.queue.members.remove(owned.record, removals, safety=safety)
+        return await call.shared.sets.remove(owned, safety, removals)
     writes = [
         members.write_of(row, _condition_of(row))
         for row in rows
@@ -245,17 +242,11 @@ def _shown(rows: list[_Row], answers: _Answers, first_line: int) -> Iterator[Row
     """Yield the answer to each row."""
     following = iter(answers)
     for line, row in enumerate(rows, start=first_line):
-        if isinstance(row, memberjson.RowError):
-            answer: values.MemberWritten | OperationProblem = calls.refused_row(row)
+        answer = calls.refused_row(row) if isinstance(row, memberjson.RowError) else next(following)
+        if isinstance(answer, OperationProblem):
+            yield RowView(line=line, error=problems.of_row(answer), id=row.id or None)
         else:
-            answer = next(following)
-        if not isinstance(answer, OperationProblem):
-            problem = calls.problem_of(answer.outcome)
-            if problem is None:
-                yield views.row_answer(answer)
-                continue
-            answer = problem
-        yield RowView(line=line, error=problems.of_row(answer), id=row.id or None)
+            yield views.row_answer(answer)
 
 
 def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:

@@ -18,7 +18,6 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, shares
 from duepoint.delayqueue import delayqueue, serverhealth
-from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import access, ownsets
 from duepoint.httpapi.problems import OperationProblem
@@ -320,12 +319,16 @@ def parameters_of(query: str, known: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not query:
         return found
-    parts = query.split("&")
-    if len(parts) > _MOST_PARAMETERS:
-        raise OperationProblem("InvalidParameter", f"there are {len(parts)} parameters", field="")
-    for part in parts:
-        name, _, text = part.partition("=")
-        name, text = _decoded(name), _decoded(text)
+    try:
+        pairs = parse.parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
+        )
+    except UnicodeDecodeError:
+        raise OperationProblem("InvalidParameter", "the query is not UTF-8") from None
+    except ValueError:
+        message = f"there are more than {_MOST_PARAMETERS} parameters"
+        raise OperationProblem("InvalidParameter", message) from None
+    for name, text in pairs:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             message = f"there is no parameter {errors.quoted(name)} here; known are: {listed}"
@@ -334,13 +337,6 @@ def parameters_of(query: str, known: Sequence[str]) -> dict[str, str]:
             raise OperationProblem("InvalidParameter", "is there twice", field=name)
         found[name] = text
     return found
-
-
-def _decoded(text: str) -> str:
-    try:
-        return parse.unquote_plus(text, errors="strict")
-    except UnicodeDecodeError:
-        raise OperationProblem("InvalidParameter", "the query is not UTF-8", field="") from None
 
 
 def has_type(header: str | None, *types: str) -> bool:
@@ -363,39 +359,10 @@ def refused_row(error: memberjson.RowError) -> OperationProblem:
     return OperationProblem(error.code, error.detail, field=error.field)
 
 
-#: The code, the message and the field of outcomes that are refusals.
-_REFUSED: Final[Mapping[values.Outcome, tuple[str, str, str]]] = {
-    values.Outcome.PRECONDITION: (
-        "PreconditionFailed", "the member has another tag, or there is one already, or none", "",
-    ),
-    values.Outcome.COLLISION: (
-        "Conflict", "another id of this set has the same place; write another id", "id",
-    ),
-    values.Outcome.DELETING: ("SetDeleting", ownsets.DELETING, ""),
-    values.Outcome.MANAGED: ("Conflict", ownsets.MANAGED, ""),
-    values.Outcome.GONE: ("Unavailable", "the set is being stored or removed just now", ""),
-}  # fmt: skip
-
-
-def problem_of(outcome: values.Outcome) -> OperationProblem | None:
-    """Return the problem for an outcome; None if it was carried out or nothing was to do."""
-    if outcome not in _REFUSED:
-        return None
-    code, message, field = _REFUSED[outcome]
-    wait = 1 if outcome is values.Outcome.GONE else None
-    return OperationProblem(code, message, field=field, retry_after_seconds=wait)
-
-
-def check_outcome(outcome: values.Outcome) -> None:
-    """Raise the problem for an outcome, if there is one."""
-    if (problem := problem_of(outcome)) is not None:
-        raise problem
-
-
 WantedT = TypeVar("WantedT")
 
 
-def decoded(text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str) -> WantedT:
+def decoded(text: bytes, kind: type[WantedT], shape: str) -> WantedT:
     """Decode a JSON text; raises Problem BadRequest, InvalidField.
 
     Args:
@@ -404,7 +371,7 @@ def decoded(text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str) -> 
     if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
     try:
-        found = decoder.decode(text)
+        found = msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         wrong = checks.of_decoder(error)
         message = f"{wrong.message}; write {shape}"

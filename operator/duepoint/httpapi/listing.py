@@ -74,9 +74,6 @@ class Replay(Fields, forbid_unknown_fields=True):
     ids: Annotated[tuple[str, ...], Keywords(minItems=1, maxItems=MOST_REPLAYED)]
 
 
-_decoder = msgspec.json.Decoder(Replay)
-
-
 async def letters(call: Call) -> HttpResponse:
     return views.json(200, await letters_of(call, _lane(call)))
 
@@ -129,7 +126,7 @@ def replayed(results: dict[str, str]) -> answers.Replayed:
 
 def replayed_ids(call: Call) -> tuple[str, ...]:
     """Return the letters' ids in a replay request; raises Problem InvalidField."""
-    return calls.decoded(call.body, _decoder, '{"ids": ["…"]}').ids
+    return calls.decoded(call.body, Replay, '{"ids": ["…"]}').ids
 
 
 def shown(letter: deadletters.DeadEntry) -> dict[str, object]:

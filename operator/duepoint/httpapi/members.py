@@ -38,9 +38,6 @@ class Trigger(Fields, forbid_unknown_fields=True):
     payload: Annotated[Raw, "In place of its own."] = NO_PAYLOAD
 
 
-_trigger_decoder = msgspec.json.Decoder(Trigger)
-
-
 # -- read ------------------------------------------------------------------------------------------
 
 
@@ -119,7 +116,7 @@ async def create(call: Call) -> HttpResponse:
 
 async def patch(call: Call) -> HttpResponse:
     call.owned.check_open()
-    calls.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
+    calls.decoded(call.body, dict[str, Raw], 'an object such as {"suspend": true}')
     wanted = call.tag("If-Match")
     for _ in range(_RACES):
         found = await _found(call)
@@ -127,12 +124,11 @@ async def patch(call: Call) -> HttpResponse:
             raise _other_tag()
         merged = merge(views.own(found), call.body.strip())
         row = _row(call, merged, call.id, call.shared.clock.now_us())
-        write = write_of(row, values.IfMatch(found.tag))
-        answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
-        if answer.outcome is values.Outcome.PRECONDITION:
-            continue  # another request changed the member meanwhile
-        calls.check_outcome(answer.outcome)
-        return _written(200, row, answer)
+        try:
+            return _written(200, row, await _put(call, row, values.IfMatch(found.tag)))
+        except OperationProblem as problem:
+            if problem.code != "PreconditionFailed":
+                raise  # else another request changed the member meanwhile
     raise errors.TryLater("the member is changed by others all the time")
 
 
@@ -143,7 +139,6 @@ async def delete(call: Call) -> HttpResponse:
         raise no_member(call.id)
     removal = values.MemberRemoval(id=call.id, condition=condition)
     answer = await call.shared.sets.removals.ask((call.owned, call.safety()), removal)
-    calls.check_outcome(answer.outcome)
     if answer.outcome is values.Outcome.ABSENT:
         raise no_member(call.id)
     return HttpResponse(204)
@@ -183,7 +178,7 @@ def _payload(call: Call) -> bytes:
 
 def trigger_payload(call: Call) -> bytes:
     """Return the payload in the body of a trigger; empty = there is none, or null."""
-    wanted = calls.decoded(call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
+    wanted = calls.decoded(call.body or b"{}", Trigger, "{}, perhaps with payload")
     return bytes(wanted.payload) if is_given(wanted.payload) else b""
 
 
@@ -210,9 +205,7 @@ async def _put(
     condition: values.IfMatch | values.IfAbsent | None,
 ) -> values.MemberWritten:
     write = write_of(row, condition)
-    answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
-    calls.check_outcome(answer.outcome)
-    return answer
+    return await call.shared.sets.puts.ask((call.owned, call.safety()), write)
 
 
 def _written(

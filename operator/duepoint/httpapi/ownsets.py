@@ -7,9 +7,9 @@ Writes that several processes have in flight may exceed the set's limit by their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from duepoint import faults
 from duepoint.delayqueue import apirequests
@@ -28,6 +28,8 @@ MOST_RULES_BYTES = 32 << 20
 #: Messages for sets that refuse changes of their members.
 MANAGED = "members are kept equal to spec.rows; change the rows instead"
 DELETING = "the set is being deleted; its members go with it"
+#: What became of a change of a member, or why it was refused.
+Settled = values.MemberWritten | OperationProblem
 #: From this part of the limit on, the count is read for each change.
 _NEARLY_FULL = 0.95
 #: A process takes this fraction of a second's changes from Redis at a time.
@@ -78,6 +80,34 @@ class OwnSet:
         if record.state is SetState.STALLED:
             message = "the spec of the set is wrong; its condition Stalled says why"
             raise OperationProblem("NotActive", message)
+
+
+#: The code, the message and the field of outcomes that are refusals.
+_REFUSED: Final[Mapping[values.Outcome, tuple[str, str, str]]] = {
+    values.Outcome.PRECONDITION: (
+        "PreconditionFailed", "the member has another tag, or there is one already, or none", "",
+    ),
+    values.Outcome.COLLISION: (
+        "Conflict", "another id of this set has the same place; write another id", "id",
+    ),
+    values.Outcome.DELETING: ("SetDeleting", DELETING, ""),
+    values.Outcome.MANAGED: ("Conflict", MANAGED, ""),
+    values.Outcome.GONE: ("Unavailable", "the set is being stored or removed just now", ""),
+}  # fmt: skip
+
+
+def problem_of(outcome: values.Outcome) -> OperationProblem | None:
+    """Return the problem for an outcome; None if it is not a refusal."""
+    if outcome not in _REFUSED:
+        return None
+    code, message, field = _REFUSED[outcome]
+    wait = 1 if outcome is values.Outcome.GONE else None
+    return OperationProblem(code, message, field=field, retry_after_seconds=wait)
+
+
+def _settled(answers: Iterable[values.MemberWritten]) -> list[Settled]:
+    """Return the answers of the queue with the problem in place of each refusal."""
+    return [problem_of(answer.outcome) or answer for answer in answers]
 
 
 # -- batches of concurrent requests ----------------------------------------------------------------
@@ -172,7 +202,7 @@ class OwnSets:
             lambda key, writes: self.put(*key, writes)
         )
         self.removals: Grouping[ChangesKey, values.MemberRemoval, values.MemberWritten] = Grouping(
-            lambda key, removals: population.remove(key[0].record, removals, safety=key[1])
+            lambda key, removals: self.remove(*key, removals)
         )
 
     async def find(self, namespace: str, name: str) -> OwnSet:
@@ -194,7 +224,7 @@ class OwnSets:
 
     async def put(
         self, owned: OwnSet, safety: nodes.Safety | None, writes: Sequence[values.MemberWrite]
-    ) -> list[values.MemberWritten | OperationProblem]:
+    ) -> list[Settled]:
         """Store members; new ones for which the set has no room are refused."""
         room, full = await self._room(owned), frozenset[int]()
         if room < len(writes):
@@ -204,14 +234,21 @@ class OwnSets:
         written = await self._members.put(owned.record, taken, safety=safety)
         await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
         owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in written)
+        settled = _settled(written)
         if not full:
-            return [*written]
-        most, following = owned.record.settings.limits.members, iter(written)
+            return settled
+        most, following = owned.record.settings.limits.members, iter(settled)
         message = f"the set has {most} members, which is its limits.members"
         return [
             OperationProblem("SetFull", message) if place in full else next(following)
             for place in range(len(writes))
         ]
+
+    async def remove(
+        self, owned: OwnSet, safety: nodes.Safety | None, removals: Sequence[values.MemberRemoval]
+    ) -> list[Settled]:
+        """Remove members."""
+        return _settled(await self._members.remove(owned.record, removals, safety=safety))
 
     async def _beyond(
         self, owned: OwnSet, writes: Sequence[values.MemberWrite], room: int

@@ -48,7 +48,8 @@ async def serve(
             await stop.wait()
         # A Service still routes to a Pod for some moments after its SIGTERM.
         health.unwell(_SERVING, "draining")
-        await server.leave(chosen.grace_seconds / 4)
+        server.is_draining = True
+        await asyncio.sleep(chosen.grace_seconds / 4)
     finally:
         await server.close(chosen.grace_seconds * 3 / 4)
 

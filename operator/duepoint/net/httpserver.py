@@ -216,8 +216,8 @@ class HttpServer:
         self.connections: set[_Connection] = set()
         self.places = shares.ConnectionPlaces[_Connection](limits.connections)
         self.handshakes = shares.ConnectionPlaces[_Connection](limits.handshakes)
+        #: Whether each answer ends its connection, so that clients go elsewhere.
         self.is_draining = False
-        self.on_closed = asyncio.Event()
         self.date = b""
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -263,11 +263,6 @@ class HttpServer:
                 accepted.close()
             await asyncio.sleep(0)  # a flood of connections must not block other tasks
 
-    async def leave(self, seconds: float) -> None:
-        """Serve for ``seconds`` more; each answer ends its connection, so clients go elsewhere."""
-        self.is_draining = True
-        await asyncio.sleep(seconds)
-
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, give requests in flight ``grace_seconds`` to end, then cut the rest."""
         self.is_draining = True
@@ -279,11 +274,12 @@ class HttpServer:
         for connection in tuple(self.connections):
             if connection.is_idle:
                 connection.give_way()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._all_closed(), grace_seconds)
+        serving = [each.task for each in self.connections if each.task is not None]
+        if serving:
+            await asyncio.wait(serving, timeout=grace_seconds)
         for connection in tuple(self.connections):
             connection.give_way()
-        await self._all_closed()
+        await asyncio.gather(*serving, return_exceptions=True)
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -295,11 +291,6 @@ class HttpServer:
                 if connection.deadline <= now:
                     connection.expire()
             await asyncio.sleep(_SWEEP_SECONDS)
-
-    async def _all_closed(self) -> None:
-        while self.connections:
-            self.on_closed.clear()
-            await self.on_closed.wait()
 
     def encoded(self, response: HttpResponse, *, is_last: bool, has_body: bool = True) -> bytes:
         """Return the bytes of an answer."""
@@ -325,7 +316,7 @@ class _Connection:
         self._reader = asyncio.StreamReader(_UNREAD_BYTES)
         self._transport: asyncio.Transport | None = None  # before the end of the handshake
         self._writer: asyncio.StreamWriter = cast("asyncio.StreamWriter", None)
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         #: Whether the server may close it without losing an answer.
         self.is_idle = True
         #: When the read that is under way must have ended.
@@ -349,8 +340,8 @@ class _Connection:
     def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Start serving an accepted client, which has a place."""
         self._server.connections.add(self)
-        self._task = self._loop.create_task(self._serve(accepted, tls))
-        self._task.add_done_callback(functools.partial(self._end, accepted))
+        self.task = self._loop.create_task(self._serve(accepted, tls))
+        self.task.add_done_callback(functools.partial(self._end, accepted))
 
     def _end(self, accepted: socket.socket, _: asyncio.Task[None]) -> None:
         """Leave the place; the task may have been cancelled before it began."""
@@ -361,12 +352,11 @@ class _Connection:
         self._server.connections.discard(self)
         self._server.places.leave(self)
         self._server.handshakes.leave(self)
-        self._server.on_closed.set()
 
     def give_way(self) -> None:
         """Close at once, to free its place for another connection or because there is none."""
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def _serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         limits, server = self._limits, self._server

@@ -140,20 +140,21 @@ class OwnServers:
         self._lookups = Lookups(ask, threads=_OWN_THREADS)
         self._looking = asyncio.Lock()
         self._fresh_until = float("-inf")
-        #: The addresses of every server that was looked up; None = no look-up was good yet.
-        self._found: dict[tuple[str, int], egressrules.Own | None] = {}
+        #: The addresses of each server by its last good look-up, and the servers without one.
+        self._found: dict[tuple[str, int], egressrules.Own] = {}
+        self._unknown: frozenset[tuple[str, int]] = frozenset()
         self.known: egressrules.Own = frozenset()
 
     async def refresh(self) -> None:
         """Look the addresses up again if they are stale; raises Unready."""
         servers = frozenset(self._servers())
         if not self._is_fresh(servers):
-            if self._looking.locked() and not self._unknown(servers):
+            if self._looking.locked() and servers <= self._found.keys():
                 return  # the stale addresses serve while another call looks them up
             async with self._looking:
                 if not self._is_fresh(servers):
                     await self._resolve(servers)
-        if self._unknown(servers):
+        if not servers <= self._found.keys():
             # Authors of Schedules read this and must not learn where our Redis is; the log says it.
             raise Unready("which addresses are allowed cannot be found out now")
 
@@ -163,23 +164,20 @@ class OwnServers:
 
     def _is_fresh(self, servers: frozenset[tuple[str, int]]) -> bool:
         is_young = asyncio.get_running_loop().time() < self._fresh_until
-        return is_young and servers <= self._found.keys()
-
-    def _unknown(self, servers: frozenset[tuple[str, int]]) -> list[tuple[str, int]]:
-        return sorted(server for server in servers if self._found.get(server) is None)
+        return is_young and servers <= self._found.keys() | self._unknown
 
     async def _resolve(self, servers: frozenset[tuple[str, int]]) -> None:
-        missed = self._unknown(servers & self._found.keys())
         found = await asyncio.gather(*(self._addresses(host, port) for host, port in servers))
-        for server, its_addresses in zip(servers, found, strict=True):
-            self._found[server] = (
-                self._found.get(server) if its_addresses is None else its_addresses
-            )
-        self.known = frozenset[Any]().union(*filter(None, self._found.values()))
-        unknown = self._unknown(servers)
-        if unknown and unknown != missed:
-            _logger.warning("own servers cannot be looked up", servers=unknown)
-        seconds = _RETRY_SECONDS if unknown else _FRESH_SECONDS
+        self._found |= {
+            server: its_addresses
+            for server, its_addresses in zip(servers, found, strict=True)
+            if its_addresses is not None
+        }
+        self.known = frozenset[Any]().union(*self._found.values())
+        missed, self._unknown = self._unknown, servers - self._found.keys()
+        if self._unknown - missed:
+            _logger.warning("own servers cannot be looked up", servers=sorted(self._unknown))
+        seconds = _RETRY_SECONDS if self._unknown else _FRESH_SECONDS
         self._fresh_until = asyncio.get_running_loop().time() + seconds
 
     async def _addresses(self, host: str, port: int) -> egressrules.Own | None:

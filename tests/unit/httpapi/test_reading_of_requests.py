@@ -7,7 +7,7 @@ import types
 import pytest
 
 from duepoint.delayqueue.members import values
-from duepoint.httpapi import calls, members
+from duepoint.httpapi import calls, members, ownsets
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.schedules.sets.members import RowError
 
@@ -56,12 +56,12 @@ def test_what_is_no_tag_is_refused(text):
 
 @pytest.mark.parametrize("outcome", values.Outcome)
 def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
-    problem = calls.problem_of(outcome)
+    problem = ownsets.problem_of(outcome)
     if problem is None:
         return
     with pytest.raises(OperationProblem):
         raise problem
-    again = calls.problem_of(outcome)
+    again = ownsets.problem_of(outcome)
     assert again is not None
     assert again.__traceback__ is None
     assert (again.code, again.detail, again.field) == (problem.code, problem.detail, problem.field)

@@ -57,15 +57,17 @@ def namespace_of(call: Call) -> str | None:
     return text or None
 
 
-async def may_list(call: Call, namespace: str | None) -> bool:
-    """Whether the caller may list the Schedules of this namespace; None = of all namespaces."""
-    wanted = access.Attributes(namespace or "", "list", schedules.PLURAL)
+async def may(
+    call: Call, verb: str, namespace: str | None, name: str = "", *, of: str = schedules.PLURAL
+) -> bool:
+    """Whether the caller has this right on the Schedules of a namespace; None = of all."""
+    wanted = access.Attributes(namespace or "", verb, of, name)
     return await call.shared.rights.may(call.caller, wanted)
 
 
 async def check_list(call: Call, namespace: str | None) -> None:
     """Raise Problem Forbidden if the caller may not list these Schedules."""
-    if not await may_list(call, namespace):
+    if not await may(call, "list", namespace):
         where = "of all namespaces" if namespace is None else "of this namespace"
         message = f"you may not list schedules (group duepoint.dev) {where}"
         raise OperationProblem("Forbidden", message)
@@ -140,7 +142,7 @@ async def whoami(call: Call) -> HttpResponse:
     with refusals(), contextlib.suppress(kube_errors.Forbidden):
         page = await call.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
         namespaces = tuple(each.metadata.name for each in page.items)
-    user, may_list_all = call.caller.user.username, await may_list(call, None)
+    user, may_list_all = call.caller.user.username, await may(call, "list", None)
     return answer(200, Whoami(user=user, namespaces=namespaces, may_list_all=may_list_all))
 
 
@@ -170,15 +172,10 @@ async def _page(
 async def get_schedule(call: Call) -> HttpResponse:
     """Return a Schedule and the caller's rights, which the API server checks again later."""
     namespace, name, item = call.namespace, call.id, await _read(call)
-
-    async def may(verb: str, resource: str, of: str = "") -> bool:
-        wanted = access.Attributes(namespace, verb, resource, of)
-        return await call.shared.rights.may(call.caller, wanted)
-
-    may_run = await may("run", schedules.PLURAL, name)
+    may_run = await may(call, "run", namespace, name)
     rights = rows.Rights(
-        suspend=await may("patch", schedules.PLURAL, name),
-        trigger=may_run and await may("create", schedules.RUN_PLURAL),
+        suspend=await may(call, "patch", namespace, name),
+        trigger=may_run and await may(call, "create", namespace, of=schedules.RUN_PLURAL),
         replay=may_run,
     )
     return answer(200, rows.detail(item, call.shared.clock.now_us(), rights))
@@ -202,9 +199,6 @@ class Suspension(Fields, forbid_unknown_fields=True):
     until: Annotated[dt.datetime | None, "It resumes by itself then."] = None
 
 
-_suspend_decoder = msgspec.json.Decoder(Suspension)
-
-
 async def trigger(call: Call) -> HttpResponse:
     """Create a ScheduleRun, which runs the Schedule once."""
     payload = members.trigger_payload(call)
@@ -219,7 +213,7 @@ async def trigger(call: Call) -> HttpResponse:
 async def suspend(call: Call) -> HttpResponse:
     """Suspend the Schedule: no slot runs until it resumes."""
     shape = "{}, perhaps with reason and until"
-    wanted = calls.decoded(call.body or b"{}", _suspend_decoder, shape)
+    wanted = calls.decoded(call.body or b"{}", Suspension, shape)
     await _check_not_suspended(call)
     held = {"suspendReason": wanted.reason or None, "suspendUntil": wanted.until}
     return await _write(call, {"suspend": True, **held})

@@ -11,13 +11,13 @@ either. Letters of members belong to their sets and are left out: ``httpapi.list
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Final
 
 from duepoint.delayqueue import deadletters
-from duepoint.httpapi import access, listing, views
+from duepoint.httpapi import listing, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.dashboard import objects
-from duepoint.kube import schedules
 from duepoint.model.answers import Count
 from duepoint.model.vocabulary import Fields, Time
 from duepoint.net.httpserver import HttpResponse
@@ -132,12 +132,8 @@ async def letters(call: Call) -> HttpResponse:
 async def replay(call: Call) -> HttpResponse:
     """Replay dead letters; the answer has a result for each id."""
     ids = listing.replayed_ids(call)
-
-    async def may_run(name: str) -> bool:
-        wanted = access.Attributes(call.namespace, "run", schedules.PLURAL, name)
-        return await call.shared.rights.may(call.caller, wanted)
-
-    if not await objects.may_list(call, call.namespace):
+    may_run = functools.partial(objects.may, call, "run", call.namespace)
+    if not await objects.may(call, "list", call.namespace):
         results = dict.fromkeys(ids, "gone")
     else:
         await call.shared.queue.layouts.read()
