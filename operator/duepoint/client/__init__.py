@@ -19,13 +19,7 @@ rules for TLS.
 
 from msgspec import Raw
 
-from duepoint.client.clients import (
-    AsyncClient,
-    AsyncSetClient,
-    ChangeOptions,
-    Client,
-    SetClient,
-)
+from duepoint.client.clients import AsyncClient, AsyncSetClient, ChangeOptions, Client, SetClient
 from duepoint.client.problems import (
     AccessDenied,
     ApiProblem,

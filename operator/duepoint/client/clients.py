@@ -124,7 +124,7 @@ class _Connection:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.server = transport.checked_server(server)
-        self._token = transport.TokenSource(token) if isinstance(token, str) else token
+        self.token = transport.TokenSource(token) if isinstance(token, str) else token
         self.retries = retries
         self._http = self._KIND(
             base_url=self.server,
@@ -170,10 +170,6 @@ class _Connection:
         """Wait between two attempts."""
         raise NotImplementedError
 
-    def attempts(self, retries: transport.Retries) -> transport.Attempts:
-        """Return the attempts of one request."""
-        return transport.Attempts(retries, self._token)
-
     async def send(
         self,
         method: str,
@@ -184,7 +180,7 @@ class _Connection:
         **content: Any,  # noqa: ANN401 - the library's arguments
     ) -> AnswerT:
         """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
-        attempts = self.attempts(retries or self.retries)
+        attempts = transport.Attempts(retries or self.retries, self.token)
         while True:
             try:
                 return await self.exchange(method, path, read, **content)
@@ -208,14 +204,19 @@ class _Connection:
             read: turns the body of a success into the answer.
         """
         given = dict(headers or {})
-        if self._token is not None:
-            given["Authorization"] = f"Bearer {self._token.current()}"
+        if self.token is not None:
+            given["Authorization"] = f"Bearer {self.token.current()}"
         try:
             answer = self._http.request(method, path, headers=given, **content)
             if inspect.isawaitable(answer):
                 answer = await answer
         except httpx2.HTTPError as error:
-            raise transport.unreachable(method, self.server, error) from error
+            is_late = isinstance(error, httpx2.TimeoutException)
+            what = "no answer in time" if is_late else "no answer"
+            why = (str(error) or type(error).__name__)[:200]
+            raise problems.ServiceUnreachable(
+                f"{method} at {self.server}: {what} ({why})"
+            ) from error
         if not answer.is_success:
             raise problems.of_answer(answer)
         try:
@@ -259,9 +260,8 @@ class AsyncClient(_Connection):
     async def replay_schedule_letters(self, namespace: str, ids: Sequence[str]) -> dict[str, str]:
         """Run up to 100 of them again, each once; return the result of each in one word."""
         path = f"/v1/namespaces/{_segment(namespace)}/deadletters:replay"
+        content, headers = rows.encoded({"ids": ids}), {"Content-Type": _JSON}
         read = _as(answers.Replayed)
-        headers = {"Content-Type": _JSON}
-        content = rows.encoded({"ids": ids})
         return (await self.send("POST", path, read, headers=headers, content=content)).results
 
 
@@ -424,7 +424,7 @@ class AsyncSetClient:
             headers["Duepoint-Durability"] = durability
         found: dict[int, RowAnswer] = {}
         waiting = list(range(len(lines)))
-        attempts = self._client.attempts(self.retries)
+        attempts = transport.Attempts(self.retries, self._client.token)
         while waiting:
             content = b"".join(lines[place] + b"\n" for place in waiting)
             came: list[RowAnswer] = []
@@ -445,7 +445,7 @@ class AsyncSetClient:
             found.update(zip(waiting, came, strict=False))
             left = [at for at in waiting if at not in found or found[at].is_passing]
             if len(left) < len(waiting):  # rows went through, so the API works: count anew
-                attempts = self._client.attempts(self.retries)
+                attempts = transport.Attempts(self.retries, self._client.token)
             waiting = left
             if waiting:
                 try:

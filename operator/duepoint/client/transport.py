@@ -57,13 +57,6 @@ def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLC
     return tlsrules.client_context(cafile=ca_file)
 
 
-def unreachable(method: str, server: str, error: httpx2.HTTPError) -> problems.ServiceUnreachable:
-    """Return the exception for a failed connection."""
-    why = str(error) or type(error).__name__
-    kind = "no answer in time" if isinstance(error, httpx2.TimeoutException) else "no answer"
-    return problems.ServiceUnreachable(f"{method} at {server}: {kind} ({why[:200]})")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
     """How often and for how long to retry a request.

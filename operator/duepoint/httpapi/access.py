@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import functools
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -194,9 +196,8 @@ class Access:
             owner = shares.owner_of(peer)
             if self._callers.former(digest) is None:
                 self._refusals.check(owner)
-            user = await _in_turn(
-                self._token_places, owner, lambda: _user_of(self._api, token, self._audiences)
-            )
+            ask = functools.partial(_user_of, self._api, token, self._audiences)
+            user = await _in_turn(self._token_places, owner, ask)
             if user is None:
                 self._refusals.count(owner)
             return None if user is None else Caller(user)
@@ -224,12 +225,8 @@ class Access:
 
     async def may(self, caller: Caller, wanted: Attributes) -> bool:
         """Whether the caller has this access; raises Problem Unavailable."""
-
-        def review() -> Awaitable[bool]:
-            return _in_turn(
-                self._places, caller.asker, lambda: _may(self._api, caller.user, wanted)
-            )
-
+        ask = functools.partial(_may, self._api, caller.user, wanted)
+        review = functools.partial(_in_turn, self._places, caller.asker, ask)
         return await self._rights.find((caller.key, wanted), review)
 
 
@@ -237,15 +234,30 @@ async def _in_turn(
     places: shares.FairPlaces[str], asker: str, ask: Callable[[], Awaitable[AnswerT]]
 ) -> AnswerT:
     """Ask the API server once this asker has a place; raises Problem Unavailable."""
-    await places.wait(asker)
+    async with place_of(asker, places):
+        try:
+            return await ask()
+        except kube_errors.ApiError as error:
+            telemetry.logger.warning("the API server cannot be asked", error=str(error)[:300])
+            why = "the Kubernetes API server cannot be asked whose token it is, or what they may do"
+            raise OperationProblem("Unavailable", why, retry_after_seconds=1) from error
+
+
+@contextlib.asynccontextmanager
+async def place_of(
+    owner: str,
+    places: shares.FairPlaces[str],
+    seconds: float | None = None,
+    what: str = "requests of yours",
+) -> AsyncIterator[None]:
+    """Hold a place; raises Problem TooManyRequests if none comes free in time. None = no limit."""
+    if not await places.wait(owner, seconds):
+        message = f"there are too many {what} at a time; repeat it later"
+        raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
     try:
-        return await ask()
-    except kube_errors.ApiError as error:
-        telemetry.logger.warning("the API server cannot be asked", error=str(error)[:300])
-        message = "the Kubernetes API server cannot be asked whose token it is, or what they may do"
-        raise OperationProblem("Unavailable", message, retry_after_seconds=1) from error
+        yield
     finally:
-        places.leave(asker)
+        places.leave(owner)
 
 
 def _on_members(namespace: str, name: str, verb: str) -> Attributes:

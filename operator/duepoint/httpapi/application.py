@@ -18,16 +18,7 @@ from duepoint import errors, faults, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
-from duepoint.httpapi import (
-    access,
-    bulk,
-    calls,
-    idempotency,
-    members,
-    openapi,
-    operations,
-    problems,
-)
+from duepoint.httpapi import access, calls, idempotency, members, openapi, operations, problems
 from duepoint.httpapi.dashboard import files
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.httpserver import HttpRequest, HttpResponse, Refused
@@ -147,7 +138,7 @@ class Application:
                     request=request_id,
                     error=str(error)[:300],
                 )
-                return bulk.unavailable(error)
+                return problems.unavailable(error)
         telemetry.logger.error(
             "request failed", operation=operation, request=request_id, exc_info=error
         )
@@ -179,16 +170,11 @@ def _place(authority: str) -> str:
 
 async def _for_user(call: calls.Call) -> HttpResponse | None:
     """Carry out an operation of the dashboard with the caller's own token."""
-    shared, asker = call.shared, call.caller.asker
+    shared = call.shared
     assert shared.users is not None  # noqa: S101 - without users there is no such route
     call.api = await shared.users.of(access.token_of(call.request.headers["authorization"]))
-    if not await shared.places.wait(asker, _PLACE_SECONDS):
-        message = "you have too many requests under way"
-        raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
-    try:
+    async with access.place_of(call.caller.asker, shared.places, _PLACE_SECONDS):
         return await call.operation.handle(call)
-    finally:
-        shared.places.leave(asker)
 
 
 async def _read_body(call: calls.Call, most: int) -> None:

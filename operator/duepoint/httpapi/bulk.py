@@ -11,7 +11,6 @@ rows are stored. A stream that is cut has stored the answered rows, and perhaps 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Final
@@ -19,9 +18,8 @@ from typing import Annotated, Final
 import msgspec
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
-from duepoint.httpapi import calls, members, ownsets, problems, views
+from duepoint.httpapi import access, calls, members, ownsets, problems, views
 from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import RowView
@@ -64,7 +62,7 @@ async def delete(call: Call) -> None:
 
 async def _answer(call: Call, *, removes: bool) -> None:
     call.owned.check_open()
-    with _place(call):
+    async with access.place_of(call.namespace, call.shared.streams, 0, "bulk streams"):
         headers = (("Content-Type", calls.NDJSON), ("X-Request-Id", call.request_id))
         stream = call.request.start(200, headers)
         try:
@@ -72,18 +70,6 @@ async def _answer(call: Call, *, removes: bool) -> None:
             await stream.end()
         except ConnectionError as gone:
             telemetry.logger.info("stream cut", request=call.request_id, error=str(gone))
-
-
-@contextlib.contextmanager
-def _place(call: Call) -> Iterator[None]:
-    streams, namespace = call.shared.streams, call.namespace
-    if not streams.take(namespace):
-        message = "there are too many bulk streams at a time; repeat it later"
-        raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
-    try:
-        yield
-    finally:
-        streams.leave(namespace)
 
 
 async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
@@ -198,7 +184,7 @@ async def _carry_out(call: Call, stream: Stream, rows: list[_Row], first_line: i
         answers = [problem] * count
         lost = problem if problem.status in _LOST_RIGHTS else None
     except (errors.TryLater, errors.WorldChanged) as error:
-        answers = [unavailable(error)] * count
+        answers = [problems.unavailable(error)] * count
     await stream.write(_encoder.encode_lines(list(_shown(rows, answers, first_line))))
     if lost is not None:
         raise lost
@@ -247,13 +233,3 @@ def _shown(rows: list[_Row], answers: _Answers, first_line: int) -> Iterator[Row
             yield RowView(line=line, error=problems.of_row(answer), id=row.id or None)
         else:
             yield views.row_answer(answer)
-
-
-def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:
-    """Return the problem for an error of the queue."""
-    if isinstance(error, queue_errors.NotDurable):
-        message = "the change is stored, but not as safely as was asked for, in the time given"
-        return OperationProblem("NotDurable", message, retry_after_seconds=1)
-    wait = getattr(error, "retry_after_seconds", None)
-    message = "Redis cannot take the request now, or moves its data; repeat it"
-    return OperationProblem("Unavailable", message, retry_after_seconds=wait or 1)

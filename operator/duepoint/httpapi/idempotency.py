@@ -18,7 +18,7 @@ import msgspec
 from duepoint import faults
 from duepoint.delayqueue import apirequests
 from duepoint.faults import FaultPoint
-from duepoint.httpapi.calls import Call
+from duepoint.httpapi.calls import DECIDING, Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.httpserver import HttpResponse
 
@@ -41,16 +41,13 @@ class _Record(msgspec.Struct, array_like=True):
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-#: Headers that decide what a request means, beside its path and body.
-_DECIDING = ("if-match", "if-none-match", "duepoint-durability")
-
 
 async def once(call: Call, key: str) -> HttpResponse:
     """Return the answer of the first request with this key; carry it out if there is none."""
     requests, now_us = call.shared.queue.api_requests, call.chosen["now_us"]
     owner = f"{call.owned.owner}/{call.caller.identity.hex()}"
     request = apirequests.RepeatedRequest(call.namespace, owner, key, now_us)
-    deciding = (call.request.headers.get(name) for name in _DECIDING)
+    deciding = (call.request.headers.get(name.lower()) for name in DECIDING)
     asked = call.operation.name, call.id, call.body, *deciding
     digest = hashlib.sha256(msgspec.msgpack.encode(asked)).digest()
     record = _Record(digest, now_us, call.chosen)

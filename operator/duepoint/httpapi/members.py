@@ -149,7 +149,10 @@ async def trigger(call: Call) -> HttpResponse:
     call.owned.check_able()
     if record.state is SetState.SUSPENDED:
         raise OperationProblem("NotActive", "the set is suspended; resume it first")
-    payload = _payload(call)
+    payload, most = trigger_payload(call), record.settings.limits.payload_bytes
+    if len(payload) > most:
+        message = f"has {len(payload)} bytes; at most {most} are handed on"
+        raise OperationProblem("PayloadTooLarge", message, field="payload")
     found = await _found(call)
     if found.state is definitions.State.SUSPENDED:
         raise OperationProblem("NotActive", "the member is suspended; resume it first")
@@ -164,16 +167,6 @@ async def trigger(call: Call) -> HttpResponse:
     if slot_us is None:
         raise no_member(call.id)
     return views.json(202, {"run": run_uid, "slotTime": views.time(slot_us)})
-
-
-def _payload(call: Call) -> bytes:
-    """Return the payload of a trigger; empty = use the member's."""
-    payload = trigger_payload(call)
-    most = call.owned.record.settings.limits.payload_bytes
-    if len(payload) > most:
-        message = f"has {len(payload)} bytes; at most {most} are handed on"
-        raise OperationProblem("PayloadTooLarge", message, field="payload")
-    return payload
 
 
 def trigger_payload(call: Call) -> bytes:

@@ -12,7 +12,7 @@ from duepoint import __version__
 from duepoint.delayqueue import apirequests
 from duepoint.httpapi import bulk, calls, members, operations, problems
 from duepoint.httpapi.calls import Operation
-from duepoint.httpapi.dashboard import forecasts, objects
+from duepoint.httpapi.dashboard import objects, queueviews
 from duepoint.model import answers, member, schemas
 from duepoint.model.answers import Problem
 from duepoint.model.schemas import TEXT, TIME, Json, about, object_of
@@ -40,19 +40,14 @@ def _components(listed: Iterable[Operation]) -> Json:
 
 
 #: The names in paths.
-_NAMES: Final[dict[str, Json]] = {
-    "namespace": _NAMESPACE,
-    "set": _NAME,
-    "schedule": _NAME,
-    "id": _ID,
-}
+_NAMES: Final = {"namespace": _NAMESPACE, "set": _NAME, "schedule": _NAME, "id": _ID}
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
     "dueFrom": (TIME, "only members due from here on, oldest first"),
     "dueUntil": (TIME, "only members due before this instant"),
     "namespace": (_NAMESPACE, "of one namespace; unset = of all"),
-    "days": (_number(forecasts.USUAL_DAYS, forecasts.MOST_DAYS), "how many to look ahead"),
+    "days": (_number(queueviews.USUAL_DAYS, queueviews.MOST_DAYS), "how many to look ahead"),
     "timeZone": ({"type": "string", "maxLength": 64}, "of the hours; default Etc/UTC"),
     "count": (_number(members.USUAL_TIMES, members.MOST_TIMES), "how many"),
     # headers

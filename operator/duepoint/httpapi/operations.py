@@ -11,7 +11,7 @@ from urllib import parse
 
 from duepoint.httpapi import bulk, calls, listing, members
 from duepoint.httpapi.calls import DECIDING, Operation
-from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
+from duepoint.httpapi.dashboard import objects, queueviews, rows
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import (
     LetterView,
@@ -146,9 +146,9 @@ PAGES: Final = (
         answers={200: objects.Suspended}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
-        "forecastLoad", "GET", "/forecast", forecasts.forecast, (),
+        "forecastLoad", "GET", "/forecast", queueviews.forecast, (),
         "How many slots of Schedules each coming hour, and its worst minute, has",
-        ("namespace", "days", "timeZone"), answers={200: forecasts.Forecast}, rights=_LIST,
+        ("namespace", "days", "timeZone"), answers={200: queueviews.Forecast}, rights=_LIST,
         base=_ROOT,
     ),
     Operation(
@@ -214,15 +214,14 @@ class Routes:
 
 
 def _text(name: str, segment: str) -> str:
-    """Return the name in a segment; empty if nothing can have this name."""
-    if name == "id":
-        return _id(segment)
-    is_one = calls.is_namespace if name == "namespace" else calls.is_object_name
-    return segment if is_one(segment) else ""
+    """Return the name in a segment; empty if nothing can have this name.
 
-
-def _id(segment: str) -> str:
-    """Return the id in a segment; empty if a proxy or client could read it as another path."""
+    Nor may a proxy or client read an id as another path.
+    """
+    if name == "namespace":
+        return segment if calls.is_namespace(segment) else ""
+    if name != "id":
+        return segment if calls.is_object_name(segment) else ""
     try:
         text = parse.unquote(segment, errors="strict")
     except UnicodeDecodeError:

@@ -143,13 +143,12 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
         """Send one item with the next batch and return its answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[AnswerT] = loop.create_future()
-        if key in self._waiting:
-            self._waiting[key].append((item, answer))
-        else:
-            self._waiting[key] = [(item, answer)]
+        if key not in self._waiting:
+            self._waiting[key] = []
             task = loop.create_task(self._send_all(key))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        self._waiting[key].append((item, answer))
         return await answer
 
     async def _send_all(self, key: KeyT) -> None:
@@ -269,17 +268,12 @@ class OwnSets:
     async def _room(self, owned: OwnSet) -> int:
         """Return how many more members the set may have."""
         most = owned.record.settings.limits.members
-        if self._is_to_be_counted(owned, most):
-            async with owned.counting:
-                if self._is_to_be_counted(owned, most):
-                    owned.counted = await self._stored.members(owned.record)
-                    owned.counted_until = asyncio.get_running_loop().time() + _FRESH_SECONDS
+        loop = asyncio.get_running_loop()
+        async with owned.counting:
+            if owned.counted >= most * _NEARLY_FULL or loop.time() >= owned.counted_until:
+                owned.counted = await self._stored.members(owned.record)
+                owned.counted_until = loop.time() + _FRESH_SECONDS
         return most - owned.counted
-
-    @staticmethod
-    def _is_to_be_counted(owned: OwnSet, most: int) -> bool:
-        is_near = owned.counted >= most * _NEARLY_FULL
-        return is_near or asyncio.get_running_loop().time() >= owned.counted_until
 
     # -- rate limit of changes, over all processes of the API ----------------------------------
 

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.model import answers
 from duepoint.net.httpserver import Headers, HttpResponse
 
@@ -124,3 +126,13 @@ def of_status(status: int, message: str) -> OperationProblem:
     """Return the problem for something that the server refuses before it is a request."""
     code = _BY_STATUS.get(status, "BadRequest")
     return OperationProblem(code, message, retry_after_seconds=1 if status == 503 else None)
+
+
+def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:
+    """Return the problem for an error of the queue."""
+    if isinstance(error, queue_errors.NotDurable):
+        message = "the change is stored, but not as safely as was asked for, in the time given"
+        return OperationProblem("NotDurable", message, retry_after_seconds=1)
+    wait = getattr(error, "retry_after_seconds", None)
+    message = "Redis cannot take the request now, or moves its data; repeat it"
+    return OperationProblem("Unavailable", message, retry_after_seconds=wait or 1)

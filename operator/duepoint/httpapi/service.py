@@ -32,8 +32,8 @@ async def serve(
     tls = None if chosen.tls_cert_file is None else ServerCertificate(chosen.tls_cert_file)
     server = httpserver.HttpServer(handler, handler.refusal, httpserver.ServerLimits())
     health.expect(_SERVING)
-    context = None if tls is None else tls.context
     try:
+        context = None if tls is None else tls.context
         await server.start(chosen.listen_address, chosen.api_port, context)
     except OSError as error:
         place = f"{chosen.listen_address}:{chosen.api_port}"

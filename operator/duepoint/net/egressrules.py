@@ -12,7 +12,6 @@ and private addresses. Pure; ``dialling`` enforces it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,13 +35,6 @@ class EgressPolicy:
     denied: tuple[addresses.Network, ...] = ()
     cluster: tuple[addresses.Network, ...] = ()
     allow_http: bool = False
-
-    @functools.cached_property
-    def named(self) -> frozenset[addresses.Address]:
-        """Return the allowed entries that are a single address, as a set for fast look-ups."""
-        return frozenset(
-            network.network_address for network in self.allowed if network.num_addresses == 1
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +112,11 @@ class _Aim:
 
     def named_by(self, policy: EgressPolicy) -> bool:
         """Whether an allowed entry names exactly this address, not a range around it."""
-        return self.reached in policy.named or self.dialled in policy.named
+        return self.within([each for each in policy.allowed if each.num_addresses == 1])
 
     def allowed_by(self, policy: EgressPolicy) -> bool:
         """Whether an allowed entry names the address or a range around it."""
-        return self.named_by(policy) or self.within(policy.allowed)
+        return self.within(policy.allowed)
 
     def __str__(self) -> str:
         same = self.dialled == self.reached

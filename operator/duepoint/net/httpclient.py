@@ -106,7 +106,7 @@ def request_head(method: str, target: str, headers: Iterable[tuple[str, str]]) -
     Raises:
         ValueError: a part contains a line break or a null.
     """
-    return _encoded([f"{method} {target} HTTP/1.1", *_header_lines(headers)])
+    return _encoded([f"{method} {target} HTTP/1.1"], headers)
 
 
 def request_bytes(head: bytes, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
@@ -115,19 +115,14 @@ def request_bytes(head: bytes, headers: Iterable[tuple[str, str]], body: bytes |
     Args:
         body: None = no body.
     """
-    lines = _header_lines(headers)
-    if body is None:
-        return b"%b%b\r\n" % (head, _encoded(lines))
-    lines.append(f"Content-Length: {len(body)}")
-    return b"%b%b\r\n%b" % (head, _encoded(lines), body)
+    if body is not None:
+        headers = [*headers, ("Content-Length", str(len(body)))]
+    return b"%b%b\r\n%b" % (head, _encoded([], headers), body or b"")
 
 
-def _header_lines(headers: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{name}: {value}" for name, value in headers]
-
-
-def _encoded(lines: list[str]) -> bytes:
-    """Return the lines with CRLF after each; raises ValueError if one contains a line break."""
+def _encoded(lines: list[str], headers: Iterable[tuple[str, str]]) -> bytes:
+    """Return lines with CRLF after each; raises ValueError if one contains a line break."""
+    lines += [f"{name}: {value}" for name, value in headers]
     text = "\r\n".join([*lines, ""])
     breaks = len(lines)
     if text.count("\r") != breaks or text.count("\n") != breaks or "\0" in text:
@@ -162,22 +157,23 @@ class ResponseParser:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if self._response is not None:
-                self._refuse_reuse()
-            elif (partial := self.partial()) is not None:
-                return partial
-            else:
+            if self._response is None and not self._truncate():
                 raise NotHttp(f"no response to a request: {error}: {data[:100]!r}") from error
+            self._refuse_reuse()
         if self._response is None:
             self._check_bounds(len(data))
         return self._released()
 
     def partial(self) -> Response | None:
         """Return the response read so far, if its head is complete and its body optional."""
-        if not (self._is_in_body and self._rule.is_optional):
-            return None
-        self._response = self._made(keep_alive=False)
+        self._truncate()
         return self._released()
+
+    def _truncate(self) -> bool:
+        """End the response here, if its head is complete and its body optional; return whether."""
+        if self._is_in_body and self._rule.is_optional:
+            self._response = self._made(keep_alive=False)
+        return self._response is not None
 
     def end(self) -> Response | None:
         """Return the response at the end of the connection, if that is where its body ends."""
@@ -194,11 +190,9 @@ class ResponseParser:
         most = self._rule.most_bytes
         if most is None:
             return
-        if self._body_bytes > most or self._bytes > _MOST_FRAMING * most + HEAD_LIMIT_BYTES:
-            if self._rule.is_optional:
-                self._response = self._made(keep_alive=False)
-            else:
-                raise TooLarge(f"a response of more than {most} bytes")
+        is_long = self._body_bytes > most or self._bytes > _MOST_FRAMING * most + HEAD_LIMIT_BYTES
+        if is_long and not self._truncate():
+            raise TooLarge(f"a response of more than {most} bytes")
 
     def _made(self, *, keep_alive: bool) -> Response:
         body = b"".join(self._parts)

@@ -21,7 +21,7 @@ import functools
 import math
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from email import utils as mailtime
 from http import HTTPStatus
@@ -34,19 +34,17 @@ from duepoint import shares
 Headers = tuple[tuple[str, str], ...]
 
 #: Headers that decide what a request means: if one came twice, two readers could disagree.
-_SINGLE: Final = frozenset(
-    (
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "content-type",
-        "authorization",
-        "expect",
-        "idempotency-key",
-        "if-match",
-        "if-none-match",
-        "duepoint-durability",
-    )
+_SINGLE: Final = (
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "content-type",
+    "authorization",
+    "expect",
+    "idempotency-key",
+    "if-match",
+    "if-none-match",
+    "duepoint-durability",
 )
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
@@ -294,14 +292,17 @@ class HttpServer:
 
     def encoded(self, response: HttpResponse, *, is_last: bool, has_body: bool = True) -> bytes:
         """Return the bytes of an answer."""
-        lines = [f"{name}: {value}\r\n" for name, value in response.headers]
+        headers = [*response.headers]
         if is_last:
-            lines.append("Connection: close\r\n")
+            headers.append(("Connection", "close"))
         if response.status not in (204, 304):
-            lines.append(f"Content-Length: {len(response.body)}\r\n")
-        head = "".join(lines).encode("latin-1")
-        body = response.body if has_body else b""
-        return b"%b%b%b\r\n%b" % (_REASONS[response.status], self.date, head, body)
+            headers.append(("Content-Length", str(len(response.body))))
+        return self.head(response.status, headers) + (response.body if has_body else b"")
+
+    def head(self, status: int, headers: Iterable[tuple[str, str]]) -> bytes:
+        """Return the bytes of an answer's head."""
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        return b"%b%b%b\r\n" % (_REASONS[status], self.date, lines.encode("latin-1"))
 
 
 class _Connection:
@@ -312,6 +313,7 @@ class _Connection:
         self._limits = server.limits
         self._peer = peer
         self._loop = asyncio.get_running_loop()
+        self._too_long = f"the head has more than {server.limits.head_bytes} bytes"
         self._parser = httptools.HttpRequestParser(self)
         self._reader = asyncio.StreamReader(_UNREAD_BYTES)
         self._transport: asyncio.Transport | None = None  # before the end of the handshake
@@ -451,11 +453,7 @@ class _Connection:
 
     def _start_stream(self, status: int, headers: Headers) -> Stream:
         self._give_leave()  # an interim answer has to precede the final one
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
-        self._writer.write(
-            b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
-            % (_REASONS[status], self._server.date, lines)
-        )
+        self._writer.write(self._server.head(status, [*headers, ("Transfer-Encoding", "chunked")]))
         self._stream = Stream(self._send)
         return self._stream
 
@@ -516,10 +514,6 @@ class _Connection:
             if self._framing_bytes > most:
                 others = f"there are more than {most} bytes between two pieces of the body"
                 self._refused = Refused(431, self._too_long if self._in_head else others)
-
-    @property
-    def _too_long(self) -> str:
-        return f"the head has more than {self._limits.head_bytes} bytes"
 
     # -- the parser's callbacks ------------------------------------------------------------
 

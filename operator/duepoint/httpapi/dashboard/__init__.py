@@ -3,7 +3,7 @@
 Read downwards::
 
     files       the built files, their headers and tags
-    objects | queueviews | forecasts     the operations
+    objects | queueviews     the operations
     rows        objects of the API server -> what the pages show
 
 Callers are authenticated as everywhere in the API. Then operations call the API server with the

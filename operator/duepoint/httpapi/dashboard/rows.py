@@ -168,9 +168,10 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     conditions = _shown(status.conditions or ())
     listed = sorted(status.recent_runs or (), key=_newest, reverse=True)
     reasons = {each.reason for each in conditions} | {each.reason for each in listed}
-    of_reasons = {
-        reason: _advice(reason, item.metadata.namespace, item.metadata.name)
-        for reason in sorted(reasons)
+    namespace, name = item.metadata.namespace, item.metadata.name
+    advice = {
+        reason: diagnosis.steps_for(reason, namespace=namespace, name=name)
+        for reason in sorted(reasons & diagnosis.ADVICE.keys())
     }
     row = msgspec.structs.asdict(schedule(item, now_us))
     return ScheduleDetail(
@@ -178,7 +179,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
         conditions=tuple(conditions),
         upcoming=status.upcoming_times or (),
         slots=tuple(listed),
-        advice={reason: steps for reason, steps in of_reasons.items() if steps},
+        advice={reason: steps for reason, steps in advice.items() if steps != _NOTHING},
         spec=item.spec,
         may=may,
     )
@@ -204,15 +205,8 @@ def _shown(conditions: Iterable[Shown]) -> list[Shown]:
 def _is_said(place: int, messages: list[str]) -> bool:
     """Whether an earlier condition has the same message, or another's message is part of it."""
     own = messages[place]
-    parts = {each for each in messages if each and each != own and each in own}
-    return bool(parts) or (own != "" and own in messages[:place])
-
-
-def _advice(reason: str, namespace: str, name: str) -> list[str]:
-    if reason not in diagnosis.ADVICE:
-        return []
-    steps = diagnosis.steps_for(reason, namespace=namespace, name=name)
-    return [] if steps == _NOTHING else list(steps)
+    others = [each for at, each in enumerate(messages) if each != own or at < place]
+    return any(each and each in own for each in others)
 
 
 # -- sets ----------------------------------------------------------------------------------------
