@@ -68,12 +68,7 @@ def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
 
 
 def test_a_reason_that_has_no_code_of_its_own_is_not_called_a_wrong_expression():
-    problem = calls.refused_row(
-        RowError(code="TargetUnavailable", detail="streams are off", field="stream")
-    )
-    assert (problem.code, problem.detail, problem.field) == (
-        "InvalidField",
-        "streams are off",
-        "stream",
-    )
-    assert problem.status == 400
+    row = RowError(code="TargetUnavailable", detail="streams are off", field="stream")
+    problem = calls.refused_row(row)
+    assert (problem.code, problem.detail) == ("InvalidField", "streams are off")
+    assert (problem.field, problem.status) == ("stream", 400)
