@@ -35,15 +35,7 @@ class Pattern:
         per_day: how many times of day match.
     """
 
-    __slots__ = (
-        "_earliest",
-        "_in_minute",
-        "_latest",
-        "_minutes",
-        "_rule",
-        "_year",
-        "per_day",
-    )
+    __slots__ = ("_earliest", "_in_minute", "_latest", "_minutes", "_rule", "_year", "per_day")
 
     def __init__(self, parsed: syntax.CronFields) -> None:
         self._rule = parsed.day_rule

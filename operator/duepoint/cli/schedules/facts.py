@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,8 +36,7 @@ _LEASES = "/apis/coordination.k8s.io/v1"
 _STALE_US = 20_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
+class JobFacts(NamedTuple):
     """A Job of the Schedule, and why its Pods do not run, if they do not."""
 
     name: str
@@ -46,8 +45,7 @@ class JobFacts:
     pod_trouble: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseFacts:
+class LeaseFacts(NamedTuple):
     """The operator's Lease.
 
     Attributes:

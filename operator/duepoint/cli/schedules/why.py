@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -36,8 +36,7 @@ _LONG_LAG_SECONDS = 5.0
 _MOST_UNCLAIMED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One finding about a Schedule or slot.
 
     Attributes:
