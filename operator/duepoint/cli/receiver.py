@@ -49,9 +49,8 @@ def _data(body: bytes) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-@contextlib.asynccontextmanager
-async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterator[None]:
-    """Receive on an address; raises errors.InvalidSetting if another program uses the port."""
+def application(on_request: OnRequest) -> web.Application:
+    """Return an application that answers every request with 204."""
 
     async def receive(request: web.Request) -> web.Response:
         arrived = dt.datetime.now(dt.UTC)
@@ -60,7 +59,13 @@ async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterato
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", receive)
-    runner = web.AppRunner(app, access_log=None)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterator[None]:
+    """Receive on an address; raises errors.InvalidSetting if another program uses the port."""
+    runner = web.AppRunner(application(on_request), access_log=None)
     await runner.setup()
     try:
         try:
