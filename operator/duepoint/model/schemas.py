@@ -76,13 +76,10 @@ def plain(schema: Json, *, closed: bool = False) -> Json:
         if rule.pattern:
             # RE2 accepts a bracket in brackets, but JavaScript reads it as an empty set
             made["pattern"] = rule.pattern.replace("[[]", r"\[").replace("[]]", r"\]")
-    if schema.get(INT_OR_STRING):
-        made["type"] = ["integer", "string"]
-    if schema.get("nullable") and "type" in made:
-        made["type"] = [
-            *([made["type"]] if isinstance(made["type"], str) else made["type"]),
-            "null",
-        ]
+    kinds = ["integer", "string"] if schema.get(INT_OR_STRING) else [made.get("type")]
+    if kinds != [None]:
+        kinds += ["null"] if schema.get("nullable") else []
+        made["type"] = kinds if len(kinds) > 1 else kinds[0]
     if schema.get("nullable") and "enum" in made:
         made["enum"] = [*made["enum"], None]
     if "properties" in made:

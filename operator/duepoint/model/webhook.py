@@ -103,12 +103,8 @@ _Retried = Annotated[
 ]
 
 
-class UrlFromFields(Fields):
-    """Address to call if it is itself a credential, as with many chat services.
-
-    Status, events and columns never show it. unset = url or service. Exactly one of url, urlFrom
-    and service.
-    """
+class FromSecretFields(Fields):
+    """A text that is read from a key of a Secret at each delivery."""
 
     secret_key_ref: SecretKeyRefFields
 
@@ -150,12 +146,6 @@ class ServiceFields(Fields):
     scheme: Annotated[str | None, choices("http", "https"), "unset = http."] = None
 
 
-class ValueFromFields(Fields):
-    """Where the header's value is read at each delivery."""
-
-    secret_key_ref: SecretKeyRefFields
-
-
 class HeaderFields(Fields, omit_defaults=True):
     name: Annotated[
         str,
@@ -181,7 +171,9 @@ class HeaderFields(Fields, omit_defaults=True):
         ),
         "The header's value.",
     ] = None
-    value_from: ValueFromFields | None = None
+    value_from: Annotated[
+        FromSecretFields | None, "Where the header's value is read at each delivery."
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         one_of(value="plain text", valueFrom="a key of a Secret"),
@@ -345,7 +337,12 @@ class WebhookFields(Fields):
         "Address to call, http or https. The egress rules of the installation must allow a "
         "private address. Exactly one of url, urlFrom and service.",
     ] = None
-    url_from: UrlFromFields | None = None
+    url_from: Annotated[
+        FromSecretFields | None,
+        "Address to call if it is itself a credential, as with many chat services. Status, events "
+        "and columns never show it. unset = url or service. Exactly one of url, urlFrom and "
+        "service.",
+    ] = None
     service: ServiceFields | None = None
     method: Annotated[
         str | None, choices("POST", "PUT", "PATCH", "GET", "DELETE", default="POST"), "HTTP method."

@@ -53,7 +53,7 @@ def test_validate_and_the_reader_judge_it_in_the_same_words():
     thing = {"metadata": {"name": "a"}, "spec": wrong}
     told = ("spec.colour", '"green": write red or blue')
     (of_reader,) = checks.problems(msgspec.convert(wrong, Coloured), "spec")
-    (of_validate,) = structure.problems("Schedule", thing, {})
-    assert of_reader == of_validate == checks.Problem(*told)
-    wrong["colour"] = "red"
-    assert structure.problems("Schedule", thing, {}) == []
+    walk = structure.Walk({})
+    walk.check(structure.schemas()["Schedule"], thing, "")
+    assert [of_reader] == walk.found == [checks.Problem(*told)]
+    assert checks.problems(msgspec.convert({**wrong, "colour": "red"}, Coloured), "spec") == []

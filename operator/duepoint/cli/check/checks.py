@@ -13,7 +13,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import msgspec
 from duepoint import errors, expressions
 from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
-from duepoint.cli.check.manifests import Manifest
+from duepoint.cli.check.manifests import Manifest, text
 from duepoint.expressions import durations, timezones
 from duepoint.kube import schedules
 from duepoint.model.checks import MISSING, Problem
@@ -80,21 +80,22 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
     content = manifest.content
     metadata = mapping(content.get("metadata"))
     with contextlib.suppress(ValueError):
-        created_us = instants.strict_us(_text(metadata.get("creationTimestamp")))
-    readers = _readers(mapping(content.get("spec")), created_us)
-    found = structure.problems(kind, content, readers)
+        created_us = instants.strict_us(text(metadata.get("creationTimestamp")))
+    walk = structure.Walk(_readers(mapping(content.get("spec")), created_us))
+    walk.check(structure.schemas()[kind], content, "")
+    found = walk.found
     if isinstance(content.get("metadata"), dict):
         found += _of_metadata(kind, metadata)
     if not isinstance(content.get("spec"), dict):
         return CheckedManifest(manifest=manifest, problems=tuple(found))
     misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     spec, more = _parsed(kind, content, namespace=namespace, created_us=created_us)
+    known = misspelt_in | {problem.path for problem in found if not problem.is_note}
     found += [
         problem
         for problem in more
-        if problem.path not in misspelt_in
+        if not _is_known(problem.path, known)
         and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
-        and not _is_known(problem.path, found)
     ]
     known = {problem.path for problem in found if not problem.is_note}
     found += [problem for problem in _of_job(content["spec"]) if problem.path not in known]
@@ -107,7 +108,7 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
 def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
     """Return the problem of a kind or version that resembles one of ours; None for others."""
     known = structure.schemas()
-    if version.startswith(manifests.GROUP.partition(".")[0]):
+    if version.startswith(manifests.API_VERSION.partition(".")[0]):
         if kind in known:
             return "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
         return "kind", f"{errors.quoted(kind)}: write {' or '.join(known)}"
@@ -131,18 +132,18 @@ def _parsed(
     metadata = mapping(content.get("metadata"))
     try:
         # As compact as the API server writes it, because the size of a payload is limited.
-        text = json.dumps(
+        raw = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
         ).encode()
         if kind == schedules.RUN_KIND:
-            schedules.wanted(text, created_us=created_us)
+            schedules.wanted(raw, created_us=created_us)
             return None, []
         parse: Callable[..., Any] = setspec.parse if kind == schedules.SET_KIND else specs.parse
         spec = parse(
-            text,
-            namespace=_text(metadata.get("namespace")) or namespace,
-            name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
-            uid=_text(metadata.get("uid")) or _UID,
+            raw,
+            namespace=text(metadata.get("namespace")) or namespace,
+            name=text(metadata.get("name")) or text(metadata.get("generateName")),
+            uid=text(metadata.get("uid")) or _UID,
             generation=1,
             created_us=created_us,
         )
@@ -156,10 +157,8 @@ def _parsed(
 
 def _readers(spec: Mapping[str, Any], created_us: int) -> structure.Readers:
     """Return the engine's readers; the operator checks expressions only if all else is valid."""
-    zone = _text(spec.get("timeZone")) or rules.DEFAULT_ZONE
-    try:
-        timezones.load(zone)
-    except errors.InvalidExpression:
+    zone = text(spec.get("timeZone"))
+    if zone not in timezones.known_names():
         zone = rules.DEFAULT_ZONE
     compiled = functools.partial(
         expressions.compile_expression, time_zone=zone, anchor_us=created_us, from_us=created_us
@@ -171,22 +170,10 @@ def _readers(spec: Mapping[str, Any], created_us: int) -> structure.Readers:
     }
 
 
-def _is_known(path: str, problems: Iterable[Problem]) -> bool:
-    """Whether a problem of the field, of a field around it or of a part of it was reported.
-
-    The spec as a whole is a field of its own here: its problems say nothing about its parts, and
-    theirs nothing about it.
-    """
-    known = [problem.path for problem in problems if not problem.is_note]
-    return any(each == path or _is_part(each, path) or _is_part(path, each) for each in known)
-
-
-def _is_part(path: str, whole: str) -> bool:
-    return whole != "spec" and path.startswith((f"{whole}.", f"{whole}["))
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
-    return value if isinstance(value, str) else ""
+def _is_known(path: str, known: set[str]) -> bool:
+    """Whether a problem of the field or of a part of it was reported, unless it is the spec."""
+    parts = (f"{path}.", f"{path}[")
+    return path in known or (path != "spec" and any(each.startswith(parts) for each in known))
 
 
 def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ import yaml
 
 from duepoint import errors
 from duepoint.cli import options
+from duepoint.model.vocabulary import mapping
 from duepoint.schedules import jsontext
 
 #: The most values in one document: 10,000 Schedules with a hundred fields each.
@@ -35,6 +36,9 @@ _BORDER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
 #: A template of Helm or a similar tool, outside of quotes.
+_UNRENDERED = (
+    "{{ ... }} is a template that was never rendered; render it first, such as with helm template"
+)
 _TEMPLATE = re.compile(r"""^[^'"#\n]*\{\{""", re.MULTILINE)
 #: The forms of plain scalars by their tag, with their first characters; tried in this order.
 _PLAIN = (
@@ -85,7 +89,11 @@ def documents(data: bytes) -> Iterator[Any]:
         try:
             yield from _documents_of(piece, line)
         except InvalidText as error:
-            yield _of_template(piece, line) or error
+            if found := _TEMPLATE.search(piece):
+                number = line + piece.count("\n", 0, found.end()) + 1
+                yield InvalidText(f"line {number}: {_UNRENDERED}")
+            else:
+                yield error
         line += piece.count("\n")
 
 
@@ -112,18 +120,6 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
     except yaml.YAMLError as error:
         first = (str(error).splitlines() or [""])[0]
         raise InvalidText(f"is no text in UTF-8: {first}") from None
-
-
-def _of_template(piece: str, line: int) -> InvalidText | None:
-    """Return the problem of an unreadable text, if it is a template that was never rendered."""
-    found = _TEMPLATE.search(piece)
-    if found is None:
-        return None
-    number = line + piece.count("\n", 0, found.end()) + 1
-    return InvalidText(
-        f"line {number}: {{{{ ... }}}} is a template that was never rendered; render it first, "
-        "such as with helm template"
-    )
 
 
 def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
@@ -304,7 +300,6 @@ _Loader.add_constructor(None, _Loader.untagged)
 
 
 API_VERSION = "duepoint.dev/v1alpha1"
-GROUP = "duepoint.dev/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,23 +331,21 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        return self._text("kind")
+        return text(mapping(self.content).get("kind"))
 
     @property
     def api_version(self) -> str:
-        return self._text("apiVersion")
+        return text(mapping(self.content).get("apiVersion"))
 
     @property
     def name(self) -> str:
-        metadata = self.content.get("metadata") if isinstance(self.content, dict) else None
-        if not isinstance(metadata, dict):
-            return ""
-        parts = [metadata.get(key) for key in ("namespace", "name")]
-        return "/".join(part for part in parts if isinstance(part, str) and part)
+        metadata = mapping(mapping(self.content).get("metadata"))
+        return "/".join(filter(None, (text(metadata.get(key)) for key in ("namespace", "name"))))
 
-    def _text(self, key: str) -> str:
-        value = self.content.get(key) if isinstance(self.content, dict) else None
-        return value if isinstance(value, str) else ""
+
+def text(value: Any) -> str:  # noqa: ANN401 - any JSON
+    """Return the value if it is a text; else an empty one."""
+    return value if isinstance(value, str) else ""
 
 
 def read(file: str) -> Iterator[Manifest]:
@@ -387,10 +380,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _refuse(word: str) -> Any:  # noqa: ANN401 - json's signature
-    raise ValueError(word)
-
-
 def _number(text: str) -> Any:  # noqa: ANN401 - json's signature
     number = whole(float(text), text)
     if number is text:
@@ -398,7 +387,8 @@ def _number(text: str) -> Any:  # noqa: ANN401 - json's signature
     return number
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_number)
+#: ``int`` refuses NaN and Infinity.
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=int, parse_float=_number)
 
 
 def _objects(

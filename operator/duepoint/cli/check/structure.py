@@ -70,10 +70,7 @@ class _Owner(Fields, kw_only=True):
 
 _Finalizer = Annotated[
     str,
-    Rule(
-        holds=lambda name: QUALIFIED_NAME.fullmatch(name) is not None,
-        message=f"write {LETTERS}, such as example.com/cleanup",
-    ),
+    matches(f"^{QUALIFIED_NAME.pattern}$", f"write {LETTERS}, such as example.com/cleanup"),
 ]
 
 
@@ -116,35 +113,17 @@ class MetadataFields(Fields):
 def schemas() -> dict[str, Any]:
     """Return the schema of the objects of each kind."""
     metadata = {**model.of(MetadataFields), "title": "a mapping with a name"}
+    around: Schema = {"apiVersion": {}, "kind": {}, "status": {}}
     return {
-        kind: {
-            "type": "object",
-            "required": ["metadata", "spec"],
-            "properties": {
-                "apiVersion": {},
-                "kind": {},
-                "metadata": metadata,
-                "spec": model.of(fields),
-                "status": {},
-            },
-        }
+        kind: model.object_of(
+            around | {"metadata": metadata, "spec": model.of(fields)}, "metadata", "spec"
+        )
         for kind, fields in KINDS.items()
     }
 
 
-#: Reads a text as the engine does; raises ValueError or errors.InvalidExpression.
+#: By ``Rule.engine``: reads a text as the engine does; raises ValueError or InvalidExpression.
 Readers = Mapping[str, Callable[[str], object]]
-
-
-def problems(kind: str, thing: dict[str, Any], readers: Readers) -> list[Problem]:
-    """Return all problems of an object by the schema of its kind.
-
-    Args:
-        readers: by ``Rule.engine``, the readers of texts that the engine reads itself.
-    """
-    walk = _Walk(readers)
-    walk.check(schemas()[kind], thing, "")
-    return walk.found
 
 
 #: Fields of other schedulers, our field for the same purpose, and how to write it.
@@ -187,7 +166,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class _Walk(checks.Walk):
+class Walk(checks.Walk):
     """Walks JSON; checks also types, unknown and missing fields, and texts for the engine."""
 
     def __init__(self, readers: Readers) -> None:

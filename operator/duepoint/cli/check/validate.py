@@ -51,18 +51,10 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     for index, text in enumerate(texts):
         name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
         yield from (note(name, message) for message in advice.of_other_schedulers(text))
-    yield from _of_suspension(spec, now_us)
-
-
-def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
-    """Yield a warning for a suspension that has no effect."""
-    timing = spec.rule.timing
-    until_us = timing.suspend_until_us
-    if until_us is None:
-        return
-    if not timing.suspend:
+    until_us = spec.rule.timing.suspend_until_us
+    if until_us is not None and not spec.rule.timing.suspend:
         yield note("spec.suspendUntil", "does nothing without suspend: true")
-    elif until_us <= now_us:
+    elif until_us is not None and until_us <= now_us:
         yield note("spec.suspendUntil", "has passed, so the Schedule is not suspended")
 
 
@@ -114,8 +106,8 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
             "kind": manifest.kind,
             "name": manifest.name,
             "valid": found.is_valid,
-            "problems": [_fields(each) for each in problems],
-            "notes": [_fields(each) for each in notes],
+            "problems": [{"field": each.path, "message": each.message} for each in problems],
+            "notes": [{"field": each.path, "message": each.message} for each in notes],
         }
         output.write([row], form)
         return
@@ -125,10 +117,6 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         output.complain(str(problem), manifest.where)
     for each in notes:
         output.say(f"  {each}")
-
-
-def _fields(problem: Problem) -> dict[str, str]:
-    return {"field": problem.path, "message": problem.message}
 
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
@@ -161,9 +149,6 @@ def accepted(
 _WIDTHS = {
     "schedule": 28, "scheduledTime": 20, "local": 25, "outcome": 10, "reason": 16, "firedAt": 24,
 }  # fmt: skip
-
-#: An outage: when it begins and ends.
-Outage = tuple[int, int]
 
 
 @click.command("simulate")
@@ -220,7 +205,7 @@ def simulate(
         output.complain(f"there is no slot from {from_} to {to}")
 
 
-def _outage(text: str, zone: str) -> Outage:
+def _outage(text: str, zone: str) -> tuple[int, int]:
     """Return both ends of FROM/TO; raises errors.InvalidSetting."""
     first, slash, last = text.partition("/")
     if not slash:
@@ -233,7 +218,7 @@ def _outage(text: str, zone: str) -> Outage:
 
 
 def _rows(
-    manifest: Manifest, spec: ScheduleSpec, from_us: int, to_us: int, outages: list[Outage]
+    manifest: Manifest, spec: ScheduleSpec, from_us: int, to_us: int, outages: list[tuple[int, int]]
 ) -> Iterator[output.Row]:
     """Yield the slots from ``from_us`` until before ``to_us``, with results, oldest first."""
     is_new = spec.created_us >= from_us
@@ -266,7 +251,7 @@ def _rows(
 
 
 def _ended(
-    made: plan.ArmingPlan, created_us: int, to_us: int, outages: list[Outage]
+    made: plan.ArmingPlan, created_us: int, to_us: int, outages: list[tuple[int, int]]
 ) -> Iterator[output.Row]:
     """Yield the slots of a Schedule that was armed so, each with its result."""
     stored, timeline = made.definition, plan.slots_of(made.definition)
@@ -303,7 +288,7 @@ def _row(slot_us: int, outcome: str, reason: str) -> output.Row:
     return {"slotUs": slot_us, "outcome": outcome, "reason": str(reason)}
 
 
-def _up_at(instant_us: int, outages: list[Outage]) -> int:
+def _up_at(instant_us: int, outages: list[tuple[int, int]]) -> int:
     """Return the instant, or the end of the outages that contain it."""
     for begin_us, end_us in outages:
         if begin_us <= instant_us < end_us:

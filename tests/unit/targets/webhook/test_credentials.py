@@ -287,7 +287,7 @@ EVERY_USE = {
         "headers": (
             model.HeaderFields(
                 name="X-Key",
-                value_from=model.ValueFromFields(model.SecretKeyRefFields(name="it", key="token")),
+                value_from=model.FromSecretFields(model.SecretKeyRefFields(name="it", key="token")),
             ),
         )
     },
@@ -316,7 +316,7 @@ async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to
 
 # -- a URL that is a credential -------------------------------------------------------------------
 
-FROM_SECRET = model.UrlFromFields(model.SecretKeyRefFields(name="chat", key="url"))
+FROM_SECRET = model.FromSecretFields(model.SecretKeyRefFields(name="chat", key="url"))
 
 
 async def fire_at_secret(source, **webhook):
