@@ -82,7 +82,6 @@ async def _put(queue: delayqueue.DelayQueue, count: int, begins: Iterator[int], 
             answers = await queue.members.put(record, rows)
         except errors.TryLater as trouble:  # it may have been carried out
             report.say(f"put again: {trouble}")
-            await asyncio.sleep(1)
             answers = await queue.members.put(record, rows)
         refused = [one for one in answers if one.outcome not in _STORED]
         if refused:
