@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from duepoint import cli
+from duepoint.cli.check import manifests
 from tests.integration.crds import mutations
 from tests.integration.crds.mutations import Case
 from tests.integration.crds.test_imported_cronjobs import KUBECTL
@@ -102,8 +102,8 @@ def jobs(cases: Iterable[Case]) -> Iterable[tuple[str, str]]:
 
 def _template(text: str) -> dict[str, Any] | None:
     try:
-        template = yaml.safe_load(text)["spec"]["jobTemplate"]
-    except (yaml.YAMLError, KeyError, TypeError):
+        template = next(manifests.documents(text.encode()))["spec"]["jobTemplate"]
+    except (KeyError, TypeError):
         return None
     is_job = isinstance(template, dict) and isinstance(template.get("metadata") or {}, dict)
     return template if is_job else None
