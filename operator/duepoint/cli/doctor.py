@@ -56,6 +56,9 @@ def _judged(name: str, found: str, wrong: object, do: str, state: str = "failed"
 def doctor(*, lease: str, form: str, place: options.Place) -> None:
     """Check an installation, and say what to do where something is wrong.
 
+    It looks at the CRDs, the leader, Redis, the workers, their lag and clocks, the chart, egress
+    and the Schedules of -n, or of all with -A. What you have no right to read is unknown.
+
     Example: duepoint doctor -A
     """
     rows = asyncio.run(_checked(place, lease))

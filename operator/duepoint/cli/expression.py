@@ -96,7 +96,7 @@ def next_slots(
     The text names the next dates on which daylight saving makes the expression behave specially,
     and what a CronJob with it would do otherwise. JSON and YAML have the slots alone.
 
-    explain is another name of next.
+    next and explain are two names of this command.
 
     Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
     """
@@ -180,8 +180,11 @@ def _clock_changes(
         yield "Its rhythm goes on through changes of the clock; dst means nothing here."
         return
     changes: dict[bool, str] = {}
+    days: dict[bool, str] = {}
     for start, before, after in zone.changes_after(from_us // _SECOND_US):
         is_gap = after > before
+        day = local.text(start * _SECOND_US)[:10]
+        days.setdefault(is_gap, day)
         span = min(start + before, start + after), max(start + before, start + after)
         if is_gap in changes or not known.pattern.count(*span):
             continue
@@ -189,7 +192,6 @@ def _clock_changes(
         begin, end = (
             time.strftime("%H:%M:%S", time.gmtime(each)).removesuffix(":00") for each in span
         )
-        day = local.text(start * _SECOND_US)[:10]
         changed = f"jump from {begin} to {end}" if is_gap else f"go back from {end} to {begin}"
         width = 0 if is_gap else span[1] - span[0]
         first_us, last_us = (start - width) * _SECOND_US, (start + width) * _SECOND_US
@@ -199,7 +201,9 @@ def _clock_changes(
         changes[is_gap] = f"{day}: clocks {changed}; it {does}"
         if len(changes) == 2:
             break
-    yield from changes.values() or ["No change of the clock concerns its times."]
+    next_days = " and ".join(days.values())
+    none = f"No change of the clock concerns its times; the next ones are on {next_days}."
+    yield from changes.values() or [none]
 
 
 #: What happens to times that do not exist, and to times that come twice.

@@ -224,7 +224,9 @@ def trigger(
     form: str,
     place: options.Place,
 ) -> None:
-    """Run the Schedule NAME once, now.
+    """Run the Schedule NAME once, now, also while it is suspended.
+
+    With --wait the exit code is 1 if the run fails, and 3 if it has not ended in time.
 
     Example: duepoint trigger report -n team-a --wait
     """
@@ -255,9 +257,11 @@ _LIMIT = 10_000
     "from_",
     metavar="TIME",
     required=True,
-    help="Begin; belongs to the range.",
+    help="Begin: a date, or RFC 3339; without an offset in the Schedule's zone.",
 )
-@click.option("--to", metavar="TIME", required=True, help="End; does not belong to it.")
+@click.option(
+    "--to", metavar="TIME", required=True, help="End, the same; does not belong to the range."
+)
 @click.option(
     "--max-parallel",
     "parallel",

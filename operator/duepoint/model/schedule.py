@@ -38,7 +38,8 @@ class ScheduleFields(Fields):
         "When to run: 5 cron fields (minute hour day-of-month month day-of-week), 6 (seconds "
         "first) or 7 (year last), a macro such as @daily, @every 1h30m, or @at "
         "2026-12-24T18:00:00Z for once. H picks a value from the object's name, which spreads "
-        "many Schedules. Exactly one of schedule and schedules.",
+        "many Schedules; H(0-29) 0 * * * picks a minute of the first half hour. Exactly one of "
+        "schedule and schedules.",
     ] = None
     schedules: Annotated[
         tuple[Expression, ...] | None,
@@ -64,8 +65,8 @@ class ScheduleFields(Fields):
     max_runs: Annotated[
         Int64 | None,
         within(1),
-        "Stop after this many started runs of regular slots; manual and backfilled ones do not "
-        "count. unset = no limit.",
+        "Stop after this many started runs of regular slots since its creation; manual and "
+        "backfilled ones do not count. unset = no limit.",
     ] = None
     suspend: Annotated[
         bool | None, Keywords(default=False), "Hold all further slots; each is counted as skipped."

@@ -206,7 +206,7 @@ Dst = Annotated[DstFields, Keywords(default={})]
 JobTemplate = Annotated[
     msgspec.Raw,
     Shape(lambda: schemas.of(_TemplateFields)),
-    "Target: a Job for each slot, as in CronJob.",
+    "Target: a Job for each slot, as in CronJob; Jobs are deleted with their Schedule.",
 ]
 Payload = Annotated[
     msgspec.Raw,

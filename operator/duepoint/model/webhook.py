@@ -196,7 +196,8 @@ class SigningFields(Fields):
         tuple[SecretKeyRefFields, ...],
         Keywords(minItems=1, maxItems=8),
         ATOMIC,
-        "Keys that hold whsec_... secrets. All are used at once, which is how secrets rotate.",
+        "Keys that hold whsec_... secrets, as echo whsec_$(openssl rand -base64 32) makes them. "
+        "All sign at once, so that one can be added, taken by receivers, and the old one removed.",
     ]
 
 

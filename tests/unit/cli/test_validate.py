@@ -155,6 +155,11 @@ BAD_TEMPLATES = [
     (a_job_of(parallelism=-1), "spec.jobTemplate.spec.parallelism", "write 0 or more"),
     (a_job(containers=[]), f"{POD}.containers", "is empty"),
     (a_job(containers=[{"name": "main"}]), f"{POD}.containers[0].image", "is missing"),
+    (
+        a_container(livenessProbe={"httpGet": {"port": None}}),
+        f"{POD}.containers[0].livenessProbe.httpGet.port",
+        "is missing",
+    ),
     (a_container(image=""), f"{POD}.containers[0].image", "is empty"),
     (a_container(name="Main"), f"{POD}.containers[0].name", '"Main": write lower-case letters'),
     (

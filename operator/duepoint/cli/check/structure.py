@@ -203,7 +203,9 @@ class Walk(checks.Walk):
             if field is not None:
                 self.check(field, each, where)
         for name in schema.get("required", ()):
-            if name not in value and name not in there:
+            # The API server takes null for a number or text as none; other nulls were named above.
+            is_named = name in value and _types(known.get(name, {})) != _NUMBER_OR_TEXT
+            if name not in there and not is_named:
                 message = f"is missing; write {_expected(known.get(name, {}))}"
                 self.found.append(Problem(_below(path, name), message))
         return there

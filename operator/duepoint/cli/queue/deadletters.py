@@ -177,8 +177,10 @@ def _of_letters(look: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them.
 
-    In Redis, by the settings of a worker, or through the HTTP API by --server or DUEPOINT_API_URL:
-    then of one namespace, that of -n or of the kubeconfig's context.
+    With Redis they are those of every namespace unless -n names one; --redis-url or the variables
+    of a worker say where it is. Without Redis they come through the HTTP API, from the namespace of
+    -n or of the kubeconfig's context; --server or DUEPOINT_API_URL says where it is, and the token
+    is that of the context unless another one is given.
     """
 
 
@@ -245,7 +247,9 @@ _choosing = options.together(
         type=options.DURATION_US,
         help="Only given up on longer ago than this, such as 36h or 7d.",
     ),
-    click.option("--all", "everything", is_flag=True, help="All that there are."),
+    click.option(
+        "--all", "everything", is_flag=True, help="All of them, in place of IDs and filters."
+    ),
     click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing."),
     click.option("--yes", "-y", is_flag=True, help="Do not ask before those that are chosen."),
 )
@@ -257,7 +261,8 @@ _choosing = options.together(
 async def replay(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Run the slots of dead letters again, each once and under the id that it had.
 
-    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    Name them by ID, as list shows them, or choose them: a dead letter must match every filter, and
+    -n alone is one.
 
     Example: duepoint dlq replay -n billing --reason Network
     """
@@ -270,7 +275,8 @@ async def replay(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - cli
 async def purge(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - click's values
     """Remove dead letters for good: their slots can not be replayed any more.
 
-    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    Name them by ID, as list shows them, or choose them: a dead letter must match every filter, and
+    -n alone is one.
 
     Example: duepoint dlq purge --older-than 30d --dry-run
     """

@@ -45,7 +45,11 @@ _UPCOMING = 5
 def list_schedules(*, form: str, place: options.Place, selector: str | None, failing: bool) -> None:
     """List Schedules: when they run next, how they ran last, and how they stand.
 
+    json and yaml have more: suspended, for example, is true while a suspension holds.
+
     Example: duepoint list -A --failing
+
+    Example: duepoint list -n team-a -o json | jq -r 'select(.suspended).name'
     """
 
     async def read() -> list[dict[str, Any]]:
@@ -239,7 +243,8 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done;
     "--until",
     metavar="TIME|DURATION",
     type=options.Converted(_until),
-    help="Resume by itself then: RFC 3339 (UTC without an offset), or a duration such as 2h.",
+    help="Resume by itself then: RFC 3339 (UTC without an offset), or a duration such as 2h."
+    " Unset: when somebody resumes it.",
 )
 @_dry_run
 @options.output_format
