@@ -181,7 +181,7 @@ else
 endif
 
 # What tests run on; they build it themselves if this was not done.
-.PHONY: .build .pythons
+.PHONY: .build .pythons .redis
 .build: $(STAMP)
 	@$(PY) -m tools.devcluster build --tool helm
 	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
@@ -194,13 +194,15 @@ endif
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 
-# A compiler, a type checker and the installation of an environment leave one another cores; what
-# each says comes when it has ended. Tests on servers run alone.
+.redis: lint docs .pythons
+	@$(MAKE) test REDIS=7.0
+
+# The tests on a real node wait for most of their time, so everything but `make test` runs meanwhile;
+# what each says comes when it has ended.
 .PHONY: ci
 ci: $(STAMP) ## exactly what continuous integration runs
-	@$(MAKE) --jobs=3 --output-sync=target .build lint docs .pythons
-	@$(MAKE) test REDIS=7.0
-	@$(MAKE) test-real
+	@$(MAKE) --jobs=3 --output-sync=target .build .venv-docs/.complete
+	@$(MAKE) --jobs=4 --output-sync=target test-real .redis
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
 ##@ Documentation
