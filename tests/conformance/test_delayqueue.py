@@ -97,6 +97,23 @@ async def test_a_timing_edit_takes_the_point_from_the_worker_that_holds_it(harne
     assert (await harness.total()).points == 1
 
 
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["waiting", "claimed"])
+async def test_a_new_timing_waits_until_its_edit_counts_after_what_the_old_one_ran(
+    harness, is_claimed
+):
+    """A chain that stands later than the first slot after the edit has run that one."""
+    await harness.arm(generation=1, due_in=-1.0 if is_claimed else 60.0)
+    if is_claimed:
+        await harness.claim_all()
+    since_us = harness.now_us() - 2_000_000
+    edited = msgspec.structs.replace(harness.arming(generation=2, due_in=30.0), after_us=since_us)
+    wanted = messages.Armed.APPLIED if is_claimed else messages.Armed.HELD
+    assert await _upsert(harness, edited) is wanted
+    later = msgspec.structs.replace(edited, after_us=harness.now_us() + 60_000_000)
+    wanted = messages.Armed.UNCHANGED if is_claimed else messages.Armed.APPLIED
+    assert await _upsert(harness, later) is wanted
+
+
 OLD, NEW = b"old ", b"new "
 
 

@@ -23,7 +23,7 @@ import msgspec
 from duepoint.controller.status.published import Status
 from duepoint.delayqueue import messages
 from duepoint.runs.watermark import Watermark
-from duepoint.schedules import points, policies, slots
+from duepoint.schedules import manualruns, points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -149,13 +149,6 @@ def slots_of(definition: Definition) -> slots.Slots:
     )
 
 
-def awake_slots_of(definition: Definition) -> slots.Slots:
-    """Return its slots as they would be without a suspension."""
-    awake = msgspec.structs.replace(definition.rule.timing, suspend=False, suspend_until_us=None)
-    rule = msgspec.structs.replace(definition.rule, timing=awake)
-    return slots.for_rule(rule, identity=definition.identity, created_us=definition.created_us)
-
-
 def suspended_us(definition: Definition, now_us: int) -> tuple[int, int]:
     """Return after which instant, and up to which one, a suspension has swallowed its slots."""
     timing, after_us = definition.rule.timing, definition.not_before_us
@@ -167,7 +160,7 @@ def suspended_us(definition: Definition, now_us: int) -> tuple[int, int]:
 
 def skipped_by_suspension(definition: Definition, now_us: int) -> int:
     """Return how many slots the definition's suspension has swallowed up to now."""
-    return awake_slots_of(definition).count(*suspended_us(definition, now_us))
+    return manualruns.timeline(definition).count(*suspended_us(definition, now_us))
 
 
 def has_resumed(definition: Definition, now_us: int) -> bool:
@@ -351,6 +344,7 @@ def _armed(
     arming = messages.Arming(
         definition=wanted,
         due_us=due_us,
+        after_us=0 if former is None else chain_due_us(former, not_before_us) or 0,
         replaces=b"" if former is None else former.fingerprint,
     )
     return ArmingPlan(

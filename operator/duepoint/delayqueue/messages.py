@@ -50,7 +50,9 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         due_us: due of the chain point; None if there is none (suspended, completed) and, with
             ``keep_chain``, if the chain goes on as it is. With ``keep_chain`` a chain whose due is
             later than both now and ``after_us`` gets this due.
-        after_us: with ``keep_chain`` the due is that of the first slot after this instant.
+        after_us: with ``keep_chain`` the due is that of the first slot after this instant; else
+            the former chain must not stand later, or it has run slots that the new one would run
+            again; 0 = it may.
         keep_chain: the timing version did not change: leave points, claims and retries alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
@@ -74,8 +76,8 @@ class Armed(enum.StrEnum):
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
     COLLISION = "collision"  # the id belongs to another uid
     CHANGED = "changed"  # the chain to keep is not stored, or has another timing: read it again
-    # A worker holds it, or the new due of a chain has come meanwhile: try again soon, with another
-    # due. The attempt of a withdrawn occurrence may have begun.
+    # A worker holds it, the new due of a chain has come, or the former chain has moved on: try
+    # again with another due. The attempt of a withdrawn occurrence may have begun.
     HELD = "held"
 
 

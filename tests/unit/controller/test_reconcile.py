@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import quotas
+from duepoint.delayqueue import messages, quotas
 from duepoint.kube import errors as kube_errors
 from tests.support.builders import at
 from tests.unit.controller.world import World
@@ -122,6 +122,30 @@ async def test_an_upsert_whose_answer_was_lost_is_found_done():
         assert world.ready() == ("True", "Armed")
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
         assert len(world.definitions()) == 1
+
+
+async def test_a_new_timing_counts_from_its_storage_where_the_old_one_has_run_since_the_edit():
+    world = World()
+    upsert, tried = world.queue.writer.upsert, []
+
+    async def running_meanwhile(wanted, epoch):
+        tried.extend(arming for arming, _ in wanted)
+        if len(tried) != 1:
+            return await upsert(wanted, epoch)
+        await world.clock.sleep(400)
+        return [messages.Armed.HELD]
+
+    async with world.leader():
+        await world.apply()
+        await world.clock.advance(5)
+        world.queue.writer.upsert = running_meanwhile
+        uid = (await world.apply(schedule="*/2 * * * *"))["metadata"]["uid"]
+        await world.clock.advance(410)
+        first, second = tried
+        assert first.after_us == at("2026-03-01 12:05:00")  # the old one's next slot then
+        assert second.definition.not_before_us > first.definition.not_before_us + 399_000_000
+        assert world.chain_due_us(uid) == at("2026-03-01 12:08:00")
+        assert world.ready() == ("True", "Armed")
 
 
 # -- job templates -----------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from duepoint.controller import plan
 from duepoint.controller.status.published import Status
 from duepoint.expressions import advice
 from duepoint.model.checks import Problem, note
-from duepoint.schedules import actions, policies, slots
+from duepoint.schedules import actions, manualruns, policies, slots
 from duepoint.schedules import spec as specs
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.definition import State
@@ -258,7 +258,7 @@ def _ended(
     if made.missed:  # slots of ``@at`` before the creation
         past = itertools.islice(timeline.walk_back(created_us, -1), made.missed)
         yield from (_row(slot_us, "Missed", Reason.DEADLINE_EXCEEDED) for slot_us in [*past][::-1])
-    for slot_us in plan.awake_slots_of(stored).walk(*plan.suspended_us(stored, to_us - 1)):
+    for slot_us in manualruns.timeline(stored).walk(*plan.suspended_us(stored, to_us - 1)):
         yield _row(slot_us, "Skipped", Reason.SUSPENDED)
     due_us = None if made.arming is None else made.arming.due_us
     ended_us = stored.not_before_us  # every slot up to here has ended

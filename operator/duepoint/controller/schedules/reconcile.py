@@ -167,8 +167,10 @@ class Reconciler:
                     invalid = statusconditions.invalid(seen.generation, error)
                     return await self._refuse(task, invalid)
             known = made.definition
-            if armed is Armed.HELD:
+            if armed is Armed.HELD and made.arming and made.arming.keep_chain:
                 return self._record(task, None, stored, is_final=False)
+            if armed is Armed.HELD:  # the former timing has run since: the new one counts from now
+                task = msgspec.structs.replace(task, since_us=self._term.clock.now_us())
             if armed is Armed.COLLISION:
                 raise errors.Bug(f"another Schedule has the id of {seen.identity}; make it anew")
             if armed is Armed.APPLIED and (is_accepted or await self._request_check(wanted, known)):

@@ -27,6 +27,7 @@ from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import OpenSlots, Watermark
+from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.diagnosis import Shown
@@ -276,7 +277,7 @@ def _suspended(
     runs: summaries.Summary, known: Definition, through_us: int, count: int
 ) -> summaries.Summary:
     """Add an entry to the history: this many slots passed while the Schedule was suspended."""
-    newest_us = plan.awake_slots_of(known).at_or_before(through_us)
+    newest_us = manualruns.timeline(known).at_or_before(through_us)
     skipped = histories.PastSlot(
         slot_us=newest_us or through_us,
         trigger="Schedule",

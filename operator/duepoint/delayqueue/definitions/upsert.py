@@ -182,8 +182,8 @@ def _due(arming: messages.Arming) -> bytes:
 
 def _options(arming: messages.Arming) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    if arming.keep_chain and arming.due_us is not None:
-        options["after"] = arming.after_us
+    if arming.due_us is not None and (arming.keep_chain or arming.after_us):
+        options["after" if arming.keep_chain else "former"] = arming.after_us
     if arming.open:
         options["open"] = [
             value

@@ -19,12 +19,14 @@
         may expect a fingerprint, and goes with its chain and occurrences. If a worker holds a point of it, the point
         goes all the same, and its settlement changes nothing.
         Options: after (us): leave the chain alone, unless its due is later than both now and this: then it gets the due;
+          former (us): the chain of the former timing must not stand later, unless a claim holds it;
           open {from, to}: due, member, record of each occurrence that is stored with it; an existing one stays
         moved {batch, from} (absent: no), epoch: the rows are a batch that has departed (depart.lua), and all parts are of one
           shard: it stores the batch once, as its field `from` names the last one; or removes it, whosever the rows are
   Reply for each part {answer of each row}: '+' (stored, new) | '=' (replaced, or removed) | '-' (no record here, in a
         draining shard: see the new one) | '' (no record; in a removal none of that uid or name) | the stored record
-        | HELD (the chain was to get another due, but a claim holds it or that due has come: it may have moved on past it)
+        | HELD (the chain was to get another due, but a claim holds it or that due has come: it may have moved on past it;
+        or the former chain has moved on: the new one would run the same slots again)
         | ENDED (it is a one-off that has ended and left a short while ago);
         or {BUSY}: a row is moving to another shard | {GONE}: the shard does not know the set
         | {DELETING}: its members are being removed | {MANAGED}: they follow rows and by_rows is not set, or the other
@@ -80,6 +82,12 @@ local function kept_due(chain, due, after)
   return (standing >= CLAIMED or tonumber(due) <= now) and 'HELD' or due
 end
 
+-- Whether the chain of the stored record waits for a slot later than `latest`: it has run those before.
+local function has_moved_on(id, stored, latest)
+  local standing = tonumber(redis.call('ZSCORE', LANE, id .. version_of(stored)) or '-1')
+  return standing > latest and standing < CLAIMED
+end
+
 -- Returns the record and due to write in place of the stored record; or nil and the answer that says why not.
 local function in_place(i, stored)
   local record, due, options = ARGV[i + 1], ARGV[i + 2], options_of and options_of[i]
@@ -94,6 +102,8 @@ local function in_place(i, stored)
       end
     end
     record = with_state(record, state_of(stored))
+  elseif options and options.former and has_moved_on(ARGV[i], stored, options.former) then
+    return nil, 'HELD'
   end
   if counts_runs(record) and is_readable(stored) and counts_runs(stored) then
     record = with_started(record, math.max(started_of(stored), started_of(record)))
