@@ -59,6 +59,8 @@ def logs(
 ) -> None:
     """Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.
 
+    Only Jobs have logs; describe and why say what a webhook answered and how a delivery ended.
+
     Other options are kubectl's, such as --tail=20, --since=10m, --previous or -c CONTAINER.
 
     Example: duepoint logs nightly -n reports -f --tail=20

@@ -290,7 +290,7 @@ def backfill(
     form: str,
     place: options.Place,
 ) -> None:
-    """Run the slots of the Schedule NAME in a range again.
+    """Run the slots of the Schedule NAME in a range again, also while it is suspended.
 
     Example: duepoint backfill report -n team-a --from 2026-11-01 --to 2026-11-02
     """

@@ -197,7 +197,8 @@ class SigningFields(Fields):
         Keywords(minItems=1, maxItems=8),
         ATOMIC,
         "Keys that hold whsec_... secrets, as echo whsec_$(openssl rand -base64 32) makes them. "
-        "All sign at once, so that one can be added, taken by receivers, and the old one removed.",
+        "All sign at once: add one, let receivers take it, remove the old one. Workers read a "
+        "changed Secret within a minute.",
     ]
 
 

@@ -255,7 +255,8 @@ def suspend(
 ) -> None:  # fmt: skip
     """Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.
 
-    --all and -l leave alone what is suspended already; a NAME gets the new reason and end.
+    Runs that are active go on. --all and -l leave alone what is suspended already; a NAME gets the
+    new reason and end. A ScheduleSet is suspended by its spec.suspend.
 
     Example: duepoint suspend --all -n team-a --reason "INC-42: database" --until 2h
     """
