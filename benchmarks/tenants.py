@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks import receivers, report, scene
 from benchmarks.report import Figure
-from duepoint.kube import jobs, schedules
+from duepoint.kube import jobbuilder, jobs, schedules
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import endless
 from tests.support.stack import JOBS, Stack
@@ -169,9 +169,9 @@ class _Watching:
         path = JOBS.format(ns=stack.namespace)
         async for change in stack.api.watch(path, jobs.Job, "0"):
             metadata = change.item.metadata
-            slot = (metadata.annotations or {}).get(jobs.SCHEDULED_TIME)
+            slot = (metadata.annotations or {}).get(jobbuilder.SCHEDULED_TIME)
             if change.type == "ADDED" and slot is not None:
-                schedule = (metadata.labels or {}).get(jobs.SCHEDULE_LABEL, "")
+                schedule = (metadata.labels or {}).get(jobbuilder.SCHEDULE_LABEL, "")
                 now_us = time.time_ns() // 1000
                 self.seen.append((schedule, slot_us(slot) // 1_000_000, now_us))
 
