@@ -233,7 +233,7 @@ BENCH_PLACE = $(if $(filter $(BENCH_ALONE),$(NAME)),,$(if $(filter real-%,$(NAME
 
 .PHONY: bench
 bench: $(STAMP) ## a benchmark of docs/reference/benchmarks.md (NAME=lateness, PARTS=, SMALL=1, COUNT=, SECONDS=, CHECK=1), or the short ones
-	@$(if $(filter redis-server,$(KIND)),DUEPOINT_TEST_REDIS_SERVER="$$($(PY) -m tools.devcluster tool redis-server)") \
+	@$(if $(filter redis-server,$(KIND)),DUEPOINT_TEST_REDIS_SERVER="$$(command -v redis-server || $(PY) -m tools.devcluster tool redis-server)") \
 	$(BENCH_PLACE) $(PY) -m benchmarks $(NAME) $(PARTS)
 
 ##@ Cleaning

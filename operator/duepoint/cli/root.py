@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -68,7 +69,12 @@ class Commands(options.CommandGroup):
         return found
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as the group's
-        return [(name, words) for name, home in _HOMES.items() if (words := _first_sentence(home))]
+        rows = []
+        for name, home in _HOMES.items():
+            module, _, function = home.partition(":")
+            if words := _first_sentences(module).get(function):
+                rows.append((name, words))
+        return rows
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run the command and end the process; only here do exceptions become exit codes."""
@@ -134,14 +140,15 @@ def _while_it_is_read() -> Iterator[None]:
         raise click.exceptions.Exit(0) from None
 
 
-def _first_sentence(home: str) -> str:
-    """Return the first sentence of a command's help, from its source: to import all is slow."""
-    module, _, name = home.partition(":")
+@functools.cache
+def _first_sentences(module: str) -> dict[str, str]:
+    """Return those of the functions of a module, from its source: to import all is slow."""
     source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
-    for node in ast.parse(source.read_bytes()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            return (ast.get_docstring(node) or "").partition("\n")[0]
-    return ""
+    return {
+        node.name: (ast.get_docstring(node) or "").partition("\n")[0]
+        for node in ast.parse(source.read_bytes()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def _refused(message: str, program: str) -> int:
