@@ -687,8 +687,8 @@ async def test_another_installation_does_not_open_the_index_of_one_that_lives(ha
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
     with pytest.raises(queue_errors.Foreign, match="a/operator"):
         await harness.queue.membership.open(4, EPOCH, by="b/operator")
-    assert await harness.queue.membership.stay("b/operator") is False
-    assert await harness.queue.membership.stay("a/operator") is True
+    assert await harness.queue.membership.stay("b/operator") is None
+    assert await harness.queue.membership.stay("a/operator") == harness.queue.layouts.known()
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
 
 

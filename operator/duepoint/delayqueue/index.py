@@ -35,6 +35,7 @@ class Index:
         layout: the layout that was read last; None = none yet.
         on_layout: called when a different layout has been read.
         buckets: number of buckets in a new index; an existing index keeps its own.
+        stored: how often this process has sent rows to be stored.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Index:
         self.layout: messages.Layout | None = None
         self.on_layout: list[Callable[[], None]] = []
         self.buckets = buckets
+        self.stored = 0
         self._cached_keys: dict[tuple[str, messages.ShardId | None], list[str]] = {}
 
     @property

@@ -313,9 +313,12 @@ class Membership:
         for mark in filter(None, marks):
             self.layouts.compare_owner(mark.decode(errors="replace"))
 
-    async def stay(self, by: str) -> bool:
-        """Note that installation ``by`` is alive; False if another one opened the index last."""
-        return await self.layouts.change(None, {}, expected={"by": by}, seen=True) is not None
+    async def stay(self, by: str) -> messages.Layout | None:
+        """Note that installation ``by`` is alive, so that no other takes the index for abandoned.
+
+        Returns the layout; None if another one opened the index last.
+        """
+        return await self.layouts.change(None, {}, expected={"by": by}, seen=True)
 
     async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
         """Report this worker as alive for the next 25 s; return the living workers and the layout.

@@ -8,6 +8,10 @@ too): a probe shows how the server stores a hash. In a cluster every primary is 
 The limits of compact hashes matter most for memory: a bucket of definitions beyond one of them
 silently becomes a hash table, which takes half as much again, and never becomes compact again by
 itself.
+
+An installation at rest is not to send anything but keepalives. So after a complete check a review
+asks only for the eviction policy, in one INFO; it repeats the complete check when the server is
+unfit or has changed, a while after this process has stored rows, and each hour.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ _LIMITS = {
 }
 #: The part of a process's health that is about the server.
 PART = "queue server"
+#: The least time between two reviews that ask the server anything, and between two complete checks
+#: of a fit server. A limit may be changed without a reconnection, but costs only what is stored.
+_REVIEW_SECONDS = 60.0
+_CHECK_SECONDS = 3_600.0
 CHECKS = ("version", "eviction", "listpack", "rights")
 
 #: Commands that both kinds of process use on the keys of a shard, inside scripts and outside.
@@ -77,24 +85,59 @@ class ServerHealth:
 
     index: index.Index
 
+    def __post_init__(self) -> None:
+        self._found: dict[str, str | None] = {}
+        self._checked_at = self._reviewed_at = float("-inf")
+        self._changes = (0, 0)
+        self._stored = 0
+
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
-        """Return one line for each problem; none if the server is fit.
+        """Check everything; return one line for each problem, none if the server is fit.
 
         Args:
             fills: check the rights of the operator instead of a worker's.
         """
+        changes, stored = self._server_changes(), self.index.stored
         nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         infos = scripting.of_those_there(nodes, "read what the server is")
-        found = {
+        self._found = {
             "version": _first(connecting.version_problem(server) for server, _ in infos),
             "eviction": _first(_eviction_problem(memory) for _, memory in infos),
             # Workers store no definitions, and have no right to check.
             "listpack": await self._listpack_problem() if fills else None,
             "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),
         }
+        self._changes, self._stored = changes, stored
+        self._checked_at = self.index.clock.monotonic()
+        return self._reviewed()
+
+    async def review(self, *, fills: bool = False) -> tuple[str, ...]:
+        """Return one line for each problem, after a check of what may have changed since the last.
+
+        Args:
+            fills: see ``problems``.
+        """
+        now = self.index.clock.monotonic()
+        is_suspect = any(self._found.values()) or self._server_changes() != self._changes
+        check_seconds = _CHECK_SECONDS if self.index.stored == self._stored else _REVIEW_SECONDS
+        if is_suspect or now - self._checked_at >= check_seconds:
+            return await self.problems(fills=fills)
+        if now - self._reviewed_at >= _REVIEW_SECONDS:
+            nodes = await self.index.servers.everywhere([("INFO", "memory")])
+            infos = scripting.of_those_there(nodes, "read what the server evicts")
+            self._found["eviction"] = _first(_eviction_problem(memory) for (memory,) in infos)
+            return self._reviewed()
+        return ()
+
+    def _reviewed(self) -> tuple[str, ...]:
+        self._reviewed_at = self.index.clock.monotonic()
         for check in CHECKS:
-            telemetry.queue_problems.labels(check).set(found[check] is not None)
-        return tuple(line for line in found.values() if line)
+            telemetry.queue_problems.labels(check).set(self._found[check] is not None)
+        return tuple(line for line in self._found.values() if line)
+
+    def _server_changes(self) -> tuple[int, int]:
+        changes = self.index.servers.changes
+        return changes.upheavals, changes.generation
 
     async def durability(self) -> ServerDurability:
         """Return the present durability; raises QueueUnavailable if no server answers."""

@@ -9,7 +9,6 @@ in the log.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterable
 
 from duepoint import errors, services, telemetry
@@ -21,8 +20,6 @@ from duepoint.delayqueue.wakeups import Wakeups
 
 #: Interval of the keepalive, which also detects a half-open socket.
 BEAT_SECONDS = 10.0
-#: Beats between two checks of a fit server; an unfit one is checked at each beat.
-_BEATS_PER_JUDGEMENT = 30
 #: How long a shard may be migrating to another node before that counts as an outage.
 _MOVING_SECONDS = 10.0
 
@@ -49,15 +46,12 @@ class Keepalive:
         self._clock = clock
         self._health = health
         self._worker = worker
-        self._is_unfit = False
         self.outages = ShardOutages(0)
         health.expect(PART)
 
     async def judge_server(self) -> None:
         """Report a server that may lose or evict data; the worker uses it all the same."""
-        problems = await self._queue.health.problems()
-        self._is_unfit = bool(problems)
-        serverhealth.report(problems, self._health)
+        serverhealth.report(await self._queue.health.problems(), self._health)
 
     async def run(
         self, wakeups: Wakeups, layout: messages.Layout, claim_everywhere: Callable[[], None]
@@ -68,11 +62,10 @@ class Keepalive:
             claim_everywhere: called if a beat gets no answer, to find out what else is away.
         """
         waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
-        for beats in itertools.count(1):
+        while True:
             try:
                 await self._beat(wakeups, layout)
-                if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
-                    await self.judge_server()
+                serverhealth.report(await self._queue.health.review(), self._health)
             except errors.TryLater as trouble:
                 self.outages.keepalive = trouble
                 self.report()

@@ -6,20 +6,15 @@ import pytest
 
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.serverhealth import ServerDurability
-from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 from tests.support.waiting import wait_until
 
 
 async def promised(url: str, role: str) -> ServerDurability:
-    url = redisusers.url_for(url, role)
-    queue = delayqueue.connect(
-        url, blob_key=queueing.BLOB_KEY, prefix="dp:", server=connecting.Server(url=url)
-    )
-    try:
-        return await queue.health.durability()
-    finally:
-        await queue.close()
+    queue = delayqueue.connect(redisusers.url_for(url, role), blob_key=queueing.BLOB_KEY)
+    found = await queue.health.durability()
+    await queue.close()
+    return found
 
 
 @pytest.mark.parametrize("role", ["operator", "worker"])

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import redis
 from prometheus_client import REGISTRY
 
 from duepoint.delayqueue import delayqueue, serverhealth
-from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 
 USUAL = "hash-max-listpack-value", "hash-max-listpack-entries"
 
 
-async def problems_for(url, key_prefix, role):
-    queue = delayqueue.connect(
-        url,
-        blob_key=queueing.BLOB_KEY,
-        prefix=key_prefix,
-        server=connecting.Server(url=redisusers.url_for(url, role)),
-    )
-    try:
-        return await queue.health.problems(fills=role == "operator")
-    finally:
-        await queue.close()
+async def problems_for(url, role):
+    queue = delayqueue.connect(redisusers.url_for(url, role), blob_key=queueing.BLOB_KEY)
+    problems = await queue.health.problems(fills=role == "operator")
+    await queue.close()
+    return problems
 
 
 def is_told(check):
@@ -40,15 +35,23 @@ def server(own_server):
 
 
 @pytest.mark.parametrize("role", ["operator", "worker"])
-async def test_the_shipped_users_find_nothing_wrong(server, role):
-    assert await problems_for(server[0].url, "dp:", role) == ()
+async def test_the_shipped_users_find_nothing_wrong_and_read_no_configuration(server, role):
+    """``CONFIG GET *`` gives the administrator's password to whoever has a process's token."""
+    server[1].config_resetstat()
+    assert await problems_for(server[0].url, role) == ()
     assert [is_told(check) for check in serverhealth.CHECKS] == [0, 0, 0, 0]
+    assert "cmdstat_config|get" not in server[1].info("commandstats")
+    with (
+        redis.Redis.from_url(redisusers.url_for(server[0].url, role)) as client,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        client.config_get("requirepass")
 
 
 @pytest.mark.parametrize("name", USUAL)
 async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, name):
     server[1].config_set(name, 64)
-    (line,) = await problems_for(server[0].url, "dp:", "operator")
+    (line,) = await problems_for(server[0].url, "operator")
     assert line.startswith(f"{name} is below 512 and may not be set from here")
     assert f"write {name} 512" in line
     assert "\n" not in line
@@ -57,31 +60,37 @@ async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, n
 
 
 @pytest.mark.parametrize("name", USUAL)
-async def test_a_limit_that_may_be_set_is_set(server, name):
-    server[1].config_set(name, 64)
+async def test_a_review_at_rest_reads_the_policy_alone_and_sets_limits_later(
+    server, name, monkeypatch
+):
+    monkeypatch.setattr(serverhealth, "_REVIEW_SECONDS", 0.0)
     harness = await queueing.redis_harness(server[0].url, "dp:", users=False)
-    assert await harness.queue.health.problems(fills=True) == ()
-    assert server[1].config_get(name)[name] == "512"
+    review = functools.partial(harness.queue.health.review, fills=True)
+    assert await review() == ()
+    server[1].config_resetstat()
+    assert await review() == ()
+    assert server[1].info("commandstats").keys() == {"cmdstat_config|resetstat", "cmdstat_info"}
+    server[1].config_set("maxmemory-policy", "allkeys-lru")
+    assert "write maxmemory-policy noeviction" in "".join(await review())
+    assert is_told("eviction") == 1
+    server[1].config_set("maxmemory-policy", "noeviction")
+    assert await review() == ()
+    for is_stored in (True, False):
+        server[1].config_set(name, 64)
+        assert await review() == ()
+        assert server[1].config_get(name)[name] == "64"
+        if is_stored:
+            await harness.arm()
+        else:
+            harness.servers.changes.note_upheaval()
+        assert await review() == ()
+        assert server[1].config_get(name)[name] == "512"
     await harness.close()
-
-
-@pytest.mark.parametrize("role", ["operator", "worker"])
-async def test_no_configuration_is_read_because_that_reads_passwords(server, role):
-    """``CONFIG GET *`` gives the administrator's password to whoever has a process's token."""
-    with (
-        redis.Redis.from_url(redisusers.url_for(server[0].url, role)) as client,
-        pytest.raises(redis.exceptions.NoPermissionError),
-    ):
-        client.config_get("requirepass")
-    before = server[1].info("commandstats").get("cmdstat_config|get", {}).get("calls", 0)
-    await problems_for(server[0].url, "dp:", role)
-    after = server[1].info("commandstats").get("cmdstat_config|get", {}).get("calls", 0)
-    assert after == before
 
 
 @pytest.mark.parametrize("role", ["operator", "worker"])
 async def test_rights_that_are_missing_are_named_together(server, role):
     server[1].execute_command("ACL", "SETUSER", redisusers.name(role), "-zadd", "-spublish")
-    (line,) = await problems_for(server[0].url, "dp:", role)
+    (line,) = await problems_for(server[0].url, role)
     assert line.endswith("let it ~dp:* &dp:* +zadd +spublish")
     assert is_told("rights") == 1

@@ -7,7 +7,6 @@ import redis
 
 from duepoint import errors
 from duepoint.delayqueue import delayqueue
-from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 
 #: Each is of a category of which a user has something, or would undo what the others may do.
@@ -48,17 +47,13 @@ def test_the_api_may_wait_for_safety_where_the_server_knows_how(redis_server):
             assert may(client, "api", "WAITAOF", "0", "0", "1") == "OK"
 
 
-async def test_a_user_that_may_not_run_info_is_named_that_right(own_server, key_prefix):
+async def test_a_user_that_may_not_run_info_is_named_that_right(own_server):
     with own_server.client() as client:
         client.execute_command(
             "ACL", "SETUSER", "narrow", "on", "nopass", "~*", "&*", "+@all", "-info"
         )
-    server = connecting.Server(url=own_server.url.replace("://", "://narrow:x@"))
-    queue = delayqueue.connect(
-        own_server.url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server
-    )
-    try:
-        with pytest.raises(errors.QueueUnavailable, match=r"may not run INFO; let it \+info"):
-            await queue.health.problems()
-    finally:
-        await queue.close()
+    url = own_server.url.replace("://", "://narrow:x@")
+    queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY)
+    with pytest.raises(errors.QueueUnavailable, match=r"may not run INFO; let it \+info"):
+        await queue.health.problems()
+    await queue.close()

@@ -22,9 +22,8 @@ from duepoint.schedules.definition import Definition
 _CHECK_SECONDS = 8.0
 #: The least time between two checks, even while other services, or the checks themselves, fail.
 _LEAST_SECONDS = 1.0
-#: Checks between two reviews of a fit server's settings, and between two signs of life of this
-#: installation in the index; an unfit server is reviewed at each check.
-_CHECKS_PER_REVIEW = 8
+#: Every eighth look at the layout is a sign of life of this installation, too.
+_LOOKS_PER_SIGN = 8
 SWEEP_PART = "sweep"
 #: The share of the time that a sweep may take.
 _SWEEP_DUTY = 0.05
@@ -40,7 +39,6 @@ class IndexWatch:
         self._term = term
         self._layout = layout
         self._check_count = 0
-        self._is_unfit = True  # until the first review
         self._is_suspect = False
         self._upheavals = term.queue.health.upheavals
         self._check_requested = asyncio.Event()
@@ -92,17 +90,8 @@ class IndexWatch:
             opening = term.queue.membership.open(known.shards, term.epoch, noted=known, by=by)
             self._adopt(await opening)
         # Report servers whose settings risk losing data; they are used all the same.
-        if is_suspect or self._is_unfit or self._check_count % _CHECKS_PER_REVIEW == 0:
-            problems = await term.queue.health.problems(fills=True)
-            self._is_unfit = bool(problems)
-            serverhealth.report(problems, term.health)
-        # Renew our sign of life, so that no other installation takes the index for abandoned.
-        if (
-            term.installation
-            and self._check_count % _CHECKS_PER_REVIEW == 0
-            and not await term.queue.membership.stay(term.installation)
-        ):
-            raise queue_errors.LayoutChanged("another installation has opened the index")
+        look = term.queue.health.problems if is_suspect else term.queue.health.review
+        serverhealth.report(await look(fills=True), term.health)
         if is_suspect:
             services.sets.request()
             self._is_sweep_due = True
@@ -114,12 +103,21 @@ class IndexWatch:
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
         try:
-            found = await self._term.queue.layouts.read()
+            found = await self._look()
         except queue_errors.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
         self._adopt(found)
         return bool(missing)
+
+    async def _look(self) -> messages.Layout:
+        """Read the layout, and now and then note there that this installation is alive."""
+        queue, by = self._term.queue, self._term.installation
+        if not by or self._check_count % _LOOKS_PER_SIGN:
+            return await queue.layouts.read()
+        if (found := await queue.membership.stay(by)) is None:
+            raise queue_errors.LayoutChanged("another installation has opened the index")
+        return found
 
     def _adopt(self, found: messages.Layout) -> None:
         """Adopt a layout that our own term may have changed; raise if it is older or foreign."""

@@ -301,6 +301,7 @@ class RowWriter:
 
     def _call(self, lane: lanes.Lane, parts: Sequence[Sent[TaskT]]) -> scripting.ScriptCall:
         call = self.index.call("drop" if lane.drops else "put", None)
+        self.index.stored += not lane.drops
         call.put(parts=[self.part(call, lane, each) for each in parts])
         return call
 
