@@ -166,8 +166,9 @@ def place_of(schedule_id: points.ScheduleId, buckets: int) -> int:
 
 def place_of_number(number: int, buckets: int) -> int:
     """Return ``place_of`` for an id as a number."""
-    # the upper bits: those below chose the shard and the population
-    return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
+    # The lower bits chose the shard and the population. The uppermost are the best of the others:
+    # points with one due are claimed in the order of their ids, and so from few buckets.
+    return ((number >> 2) & 0x3FFF) * buckets + ((number >> 40) * buckets >> 24)
 
 
 def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) -> list[int]:

@@ -161,6 +161,7 @@ class Settlements:
             claim.shard,
             id=claim.id,
             number=settlement.number,
+            began=sum(map(len, claim.by_lane.values())),
             **outcome_bounds(self.index.known_layout().shards),
         )
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}

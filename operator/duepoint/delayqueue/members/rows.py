@@ -106,7 +106,7 @@ class Ids:
         digest = hashed.digest()
         low = int.from_bytes(digest[6:8]) & self._own | self._of_set
         high = digest[:6]
-        bucket = (low >> 2) * self._buckets + int.from_bytes(high) % self._buckets
+        bucket = (low >> 2) * self._buckets + (int.from_bytes(high[:3]) * self._buckets >> 24)
         return points.ScheduleId(high + low.to_bytes(2)), low, bucket
 
 

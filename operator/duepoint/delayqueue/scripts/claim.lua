@@ -260,31 +260,31 @@ local function reply(left_alone, waited, ...)
   return { 'time', digits(now), 'wait', waited, 'left_alone', math.min(left_alone, 1), ... }
 end
 
--- Returns the record of the schedule of each member of a {member, due, ...} list, or false. It reads bucket by bucket:
--- a command for each member would cost as much as the rest of the claim.
+-- Returns the record of the schedule of each member of a {member, due, ...} list, or false. Neighbours in one bucket are
+-- read together: a command for each member would cost as much as the rest of the claim.
 local function records_of_schedules(found)
-  local records, ids_of, places_of = {}, {}, {}
-  local buckets, sub = args.buckets, string.sub
+  local records, ids, bucket, buckets, sub = {}, {}, nil, args.buckets, string.sub
+  local function read_neighbours()
+    local read = #ids > 0 and redis.call('HMGET', bucket_key(bucket, buckets), unpack(ids)) or {}
+    for i = 1, #read do
+      records[#records + 1] = read[i]
+    end
+    ids = {}
+  end
   for j = 1, #found, 2 do
-    local member, place = found[j], (j + 1) / 2
-    records[place] = false
-    if #member >= CHAIN_LENGTH then
-      local bucket = bucket_of(member, buckets)
-      local ids, places = ids_of[bucket], places_of[bucket]
-      if not ids then
-        ids, places = {}, {}
-        ids_of[bucket], places_of[bucket] = ids, places
-      end
-      local count = #ids + 1
-      ids[count], places[count] = sub(member, 1, ID_LENGTH), place
+    local member = found[j]
+    local its_bucket = #member >= CHAIN_LENGTH and bucket_of(member, buckets) or nil
+    if its_bucket ~= bucket then
+      read_neighbours()
+      bucket = its_bucket
+    end
+    if bucket then
+      ids[#ids + 1] = sub(member, 1, ID_LENGTH)
+    else
+      records[#records + 1] = false
     end
   end
-  for bucket, ids in pairs(ids_of) do
-    local places = places_of[bucket]
-    for i, record in ipairs(redis.call('HMGET', bucket_key(bucket, buckets), unpack(ids))) do
-      records[places[i]] = record
-    end
-  end
+  read_neighbours()
   return records
 end
 

@@ -8,7 +8,7 @@
   and shard are on different nodes.
 
   KEYS  then the lanes of the claim, buckets, logs, and streams, each followed by its state
-  ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
+  ARGV  layout, id (position), number, began (points of the claim at first), runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key, moved, finished, occurrences}}: key a position in KEYS; moved {{due, position}}: chains of one
           due, their members one behind the other in one value; finished {from, to} of members;
           occurrences {from, to} of source, due, member, record: stored if the claim holds the source, a named member
@@ -102,10 +102,25 @@ local function split(value, length)
   return members
 end
 
+-- Nothing comes to a claim before its first settlement: if it holds as many points as it began with, it holds each of them.
+local holds_all = not last and count_held() == args.began
+
+-- Whether each of these members is certainly held. A slot may be named whose plan never arrived; a chain is always one that
+-- the claim began with.
+local function are_held(members)
+  for _, member in ipairs(holds_all and members or {}) do
+    if #member ~= CHAIN_LENGTH then
+      return false
+    end
+  end
+  return holds_all
+end
+
 local function look_at(lane_key, members)
-  for i, score in ipairs(#members > 0 and redis.call('ZMSCORE', lane_key, unpack(members)) or {}) do
-    local member = members[i]
-    if not score or tonumber(score) ~= band then
+  local is_certain = are_held(members)
+  local scores = not is_certain and #members > 0 and redis.call('ZMSCORE', lane_key, unpack(members)) or {}
+  for i, member in ipairs(members) do
+    if not is_certain and tonumber(scores[i] or 'nil') ~= band then
       missing[#missing + 1] = member
     elseif not held[member] then
       held[member], applied = true, applied + 1
@@ -243,7 +258,9 @@ for _, lane in ipairs(args.lanes) do
       end
     end
   end
-  if #gone > 0 then
+  if #gone > 0 and #gone == redis.call('ZCOUNT', lane_key, band, band) then
+    redis.call('ZREMRANGEBYSCORE', lane_key, band, band) -- faster than by name
+  elseif #gone > 0 then
     redis.call('ZREM', lane_key, unpack(gone))
   end
   if #occurrences > 0 then

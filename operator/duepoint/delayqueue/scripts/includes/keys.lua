@@ -7,8 +7,9 @@ end
 
 -- Returns the bucket of the definition with this id, as one number; `buckets` is their number in each population.
 local function bucket_of(id, buckets)
-  local rest, low = struct.unpack('>I6I2', id)
-  return math.floor(low / 4) * buckets + rest % buckets
+  local first, second, third, _, _, _, high, low = string.byte(id, 1, 8)
+  return math.floor((high * 256 + low) / 4) * buckets
+    + math.floor((first * 65536 + second * 256 + third) * buckets / 16777216)
 end
 
 local function bucket_key(bucket, buckets)
