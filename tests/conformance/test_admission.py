@@ -12,19 +12,15 @@ from duepoint.delayqueue import activeruns, messages, overlaps
 from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from tests.support import queueing, redisserver
+from tests.support import queueing
 from tests.support.queueing import EPOCH, SECOND_US
 
 SLOT_US = queueing.CREATED_US + 3_600 * SECOND_US
 
 
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def gate(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield Gate(made)
-    await made.close()
+@pytest.fixture
+def gate(harness):
+    return Gate(harness)
 
 
 @dataclasses.dataclass

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from duepoint.delayqueue import circuits
-from tests.support import queueing, redisserver
 
 RULE = circuits.CircuitRule(first_wait_us=40_000, most_wait_us=150_000)
 HOST = "team https hooks.example 443"
-
-
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield made
-    await made.close()
 
 
 def known(harness, rule=RULE):

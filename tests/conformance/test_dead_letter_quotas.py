@@ -12,11 +12,9 @@ from tests.support import queueing
 QUOTAS = quotas.Quotas(letter_bytes=4_000)
 
 
-@pytest.fixture(params=("valkey", "cluster"))
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    servers = (shared_servers, shared_clusters)
-    async with queueing.harness_of_quotas(request.param, servers, key_prefix, QUOTAS) as made:
-        yield made
+@pytest.fixture
+def queue_options():
+    return {"shards": 1, "quotas": QUOTAS}
 
 
 async def bury(harness, namespace: str, *texts: str, **more: str) -> None:

@@ -13,19 +13,10 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.claims import settling
 from duepoint.schedules import definition, points
-from tests.support import queueing, redisserver
+from tests.support import queueing
 from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, moved
 
 Settlement = messages.Settlement
-
-
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield made
-    await made.close()
 
 
 # -- arming -----------------------------------------------------------------------------------

@@ -13,10 +13,8 @@ from tests.support import queueing, redisserver, shardstats
 
 
 @pytest.fixture(params=redisserver.KINDS)
-async def harness(request, shared_servers, key_prefix):
-    made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
-    yield made
-    await made.close()
+def server(request, shared_servers):
+    return shared_servers(request.param)
 
 
 def chain_goes_on(claim, seconds=60.0):

@@ -9,20 +9,16 @@ import pytest
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
 from duepoint.schedules import points
-from tests.support import queueing, redisserver
+from tests.support import queueing
 from tests.support.queueing import EPOCH, SECOND_US, a_retry, moved
 
 SHARD = messages.ShardId(0)
 HOUR_US = 3_600 * SECOND_US
 
 
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix, shards=1)
-    yield made
-    await made.close()
+@pytest.fixture
+def queue_options():
+    return {"shards": 1}
 
 
 async def change_server(harness, other="another"):
@@ -173,18 +169,14 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
 # -- from when on nothing is in doubt ----------------------------------------------------------
 
 
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def newcomer(request, shared_servers, shared_clusters, key_prefix):
+@pytest.fixture
+async def newcomer(harness, server, key_prefix):
     """Yield another client, which has just met the server with the state of another process."""
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    former = await queueing.redis_harness(server.url, key_prefix, shards=1)
-    await a_look(former)
-    await change_server(former)
+    await a_look(harness)
+    await change_server(harness)
     made = await queueing.redis_harness(server.url, key_prefix, shards=1)
     yield made
     await made.close()
-    await former.close()
 
 
 async def test_what_became_due_since_the_server_answered_does_not_wait(newcomer):
@@ -208,19 +200,15 @@ class WrongClock(clocks.SystemClock):
         return super().now_us() + self.off_us
 
 
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def wrong(request, shared_servers, shared_clusters, key_prefix):
+@pytest.fixture
+async def wrong(harness, server, key_prefix):
     """Yield a client that has just met a server with another process's state, and its clock."""
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    former = await queueing.redis_harness(server.url, key_prefix, shards=1)
-    await a_look(former)
-    await change_server(former)
+    await a_look(harness)
+    await change_server(harness)
     wrong = WrongClock()
     made = await queueing.redis_harness(server.url, key_prefix, shards=1, clock=wrong)
     yield made, wrong
     await made.close()
-    await former.close()
 
 
 async def an_answer(harness):

@@ -23,10 +23,8 @@ ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
 
 
 @pytest.fixture(params=EACH_KIND)
-async def harness(request, shared_servers, key_prefix):
-    made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
-    yield made
-    await made.close()
+def server(request, shared_servers):
+    return shared_servers(request.param)
 
 
 def a_set(queue, **changes):

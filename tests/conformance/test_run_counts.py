@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from duepoint.delayqueue import messages
 from duepoint.schedules import rule as rules
-from tests.support import queueing, redisserver
 from tests.support.queueing import a_retry, moved
 
 Settlement = messages.Settlement
 
 LIMITED = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=3))
-
-
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield made
-    await made.close()
 
 
 async def stored(harness, **changes):

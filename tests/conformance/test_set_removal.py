@@ -14,19 +14,9 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.sets.setrecord import SetState
 from tests.conformance.test_members import BLOB, a_set, a_write
 from tests.support import queueing
-from tests.support.redisserver import EACH_KIND
 
 EPOCH = queueing.EPOCH
 SOON = rules.Rule(timing=rules.Timing(schedules=("@every 1s",)))
-
-
-@pytest.fixture(params=[*EACH_KIND, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield made
-    await made.close()
 
 
 async def filled(harness, count, **changes):

@@ -13,11 +13,9 @@ ENTRY = 2_000
 UNTRIMMED = 1_000_000
 
 
-@pytest.fixture(params=("valkey", "cluster"))
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    servers = (shared_servers, shared_clusters)
-    async with queueing.harness_of_quotas(request.param, servers, key_prefix, QUOTAS) as made:
-        yield made
+@pytest.fixture
+def queue_options():
+    return {"shards": 1, "quotas": QUOTAS}
 
 
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:

@@ -12,19 +12,10 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from tests.support import queueing, redisserver
+from tests.support import queueing
 from tests.support.queueing import BLOB, EPOCH, members
 
 APPLIED, UNCHANGED = messages.Armed.APPLIED, messages.Armed.UNCHANGED
-
-
-@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
-async def harness(request, shared_servers, shared_clusters, key_prefix):
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix)
-    yield made
-    await made.close()
 
 
 def _many(harness, count, **changes):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from duepoint.clock import Clock, SystemClock
-from duepoint.delayqueue import delayqueue, keys, messages, quotas
+from duepoint.delayqueue import delayqueue, keys, messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.repair import sweeper
 from duepoint.delayqueue.wire import connecting, servers
@@ -243,23 +242,6 @@ async def redis_harness(
     server = serverclient.ServerClient(url, prefix, buckets=buckets)
     clock = SystemClock()
     return Harness(queue, clock.now_us, asyncio.sleep, server, opened, clock)
-
-
-@contextlib.asynccontextmanager
-async def harness_of_quotas(
-    kind: str, servers: tuple[Callable, Callable], prefix: str, limits: quotas.Quotas
-) -> AsyncIterator[Harness]:
-    """Yield the harness of a queue with one shard and these quotas.
-
-    Args:
-        kind: ``valkey`` or ``cluster``, or another of ``redisserver.KINDS``.
-        servers: the fixtures ``shared_servers`` and ``shared_clusters``.
-    """
-    single, cluster = servers
-    server = cluster("valkey") if kind == "cluster" else single(kind)
-    made = await redis_harness(server.url, prefix, shards=1, quotas=limits)
-    yield made
-    await made.close()
 
 
 def an_entry(

@@ -98,62 +98,54 @@ def held_by(holder: str, *, transitions: int = 4, **annotations: str) -> leases.
     )
 
 
-def test_a_standby_waits_a_whole_lease_after_the_last_renewal_it_saw():
-    async def main():
-        server, began = LeaseServer(), now()
-        server.put(held_by("gone", duepoint_dev__epoch="4"))
-        async with a_replica(Connection(server)) as replica:
-            await replica.leading.wait()
-            assert 15.0 <= now() - began < 17.0
-            assert replica.term.epoch == 5
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_standby_waits_a_whole_lease_after_the_last_renewal_it_saw():
+    server, began = LeaseServer(), now()
+    server.put(held_by("gone", duepoint_dev__epoch="4"))
+    async with a_replica(Connection(server)) as replica:
+        await replica.leading.wait()
+        assert 15.0 <= now() - began < 17.0
+        assert replica.term.epoch == 5
 
 
-def test_a_standby_never_takes_a_lease_that_is_renewed():
-    async def main():
-        server = LeaseServer()
-        async with a_replica(Connection(server)) as leader:
-            await leader.leading.wait()
-            async with a_replica(Connection(server)) as standby:
-                await asyncio.sleep(600)
-                assert not standby.terms
-                assert leader.term.is_held()
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_standby_never_takes_a_lease_that_is_renewed():
+    server = LeaseServer()
+    async with a_replica(Connection(server)) as leader:
+        await leader.leading.wait()
+        async with a_replica(Connection(server)) as standby:
+            await asyncio.sleep(600)
+            assert not standby.terms
+            assert leader.term.is_held()
 
 
-def test_the_lease_is_given_back_only_after_the_work_has_stopped():
-    async def main():
-        server = LeaseServer()
-        async with a_replica(Connection(server), stop_seconds=3.0) as leader:
-            await leader.leading.wait()
-            stopping = asyncio.create_task(leader.stop())
-            await asyncio.sleep(2.9)
-            assert server.lease.holder == leader.elector.identity
-            assert not leader.term.is_held()
-            await stopping
-            assert server.lease.holder == ""
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_the_lease_is_given_back_only_after_the_work_has_stopped():
+    server = LeaseServer()
+    async with a_replica(Connection(server), stop_seconds=3.0) as leader:
+        await leader.leading.wait()
+        stopping = asyncio.create_task(leader.stop())
+        await asyncio.sleep(2.9)
+        assert server.lease.holder == leader.elector.identity
+        assert not leader.term.is_held()
+        await stopping
+        assert server.lease.holder == ""
 
 
 @pytest.mark.parametrize("fault", [Fault.HANGS, Fault.REFUSED])
-def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_began(fault):
-    async def main():
-        server = LeaseServer()
-        connection = Connection(server)
-        async with a_replica(connection) as leader:
-            await leader.leading.wait()
-            await asyncio.sleep(21.0)
-            connection.plan = lambda _verb: fault
-            renewed_before = server.lease.renewed_us / 1e6
-            await leader.idle.wait()
-            assert now() <= renewed_before + elector.DEADLINE_SECONDS + 0.001
-            assert now() >= renewed_before + elector.DEADLINE_SECONDS - 0.1
-            assert not leader.term.is_held()
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_began(fault):
+    server = LeaseServer()
+    connection = Connection(server)
+    async with a_replica(connection) as leader:
+        await leader.leading.wait()
+        await asyncio.sleep(21.0)
+        connection.plan = lambda _verb: fault
+        renewed_before = server.lease.renewed_us / 1e6
+        await leader.idle.wait()
+        assert now() <= renewed_before + elector.DEADLINE_SECONDS + 0.001
+        assert now() >= renewed_before + elector.DEADLINE_SECONDS - 0.1
+        assert not leader.term.is_held()
 
 
 def test_is_held_turns_false_by_itself_even_when_the_loop_does_nothing():
@@ -185,149 +177,133 @@ def test_is_held_turns_false_by_itself_even_when_the_loop_does_nothing():
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_exception_of_any_class_is_a_failed_renewal_and_nothing_else(error):
-    async def main():
-        server = LeaseServer()
-        connection = Connection(server, error=lambda: error)
-        async with a_replica(connection) as leader:
-            await leader.leading.wait()
-            failing_until = now() + 7.0
-            connection.plan = lambda _verb: Fault.REFUSED if now() < failing_until else Fault.NONE
-            await asyncio.sleep(60)
-            assert leader.term.is_held()
-            assert len(leader.terms) == 1
-            connection.plan = lambda _verb: Fault.REFUSED
-            await leader.idle.wait()
-            connection.plan = lambda _verb: Fault.NONE
-            await leader.leading.wait()
-            assert [term.epoch for term in leader.terms] == [FIRST, FIRST + 1]
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_an_exception_of_any_class_is_a_failed_renewal_and_nothing_else(error):
+    server = LeaseServer()
+    connection = Connection(server, error=lambda: error)
+    async with a_replica(connection) as leader:
+        await leader.leading.wait()
+        failing_until = now() + 7.0
+        connection.plan = lambda _verb: Fault.REFUSED if now() < failing_until else Fault.NONE
+        await asyncio.sleep(60)
+        assert leader.term.is_held()
+        assert len(leader.terms) == 1
+        connection.plan = lambda _verb: Fault.REFUSED
+        await leader.idle.wait()
+        connection.plan = lambda _verb: Fault.NONE
+        await leader.leading.wait()
+        assert [term.epoch for term in leader.terms] == [FIRST, FIRST + 1]
 
 
-def test_a_renewal_whose_answer_was_lost_is_met_by_reading_again():
-    async def main():
-        server = LeaseServer()
-        connection = Connection(server)
-        async with a_replica(connection) as leader:
-            await leader.leading.wait()
-            lost = iter([Fault.ANSWER_LOST])
-            connection.plan = lambda _verb: next(lost, Fault.NONE)
-            await asyncio.sleep(120)
-            assert leader.term.is_held()
-            assert len(leader.terms) == 1
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_renewal_whose_answer_was_lost_is_met_by_reading_again():
+    server = LeaseServer()
+    connection = Connection(server)
+    async with a_replica(connection) as leader:
+        await leader.leading.wait()
+        lost = iter([Fault.ANSWER_LOST])
+        connection.plan = lambda _verb: next(lost, Fault.NONE)
+        await asyncio.sleep(120)
+        assert leader.term.is_held()
+        assert len(leader.terms) == 1
 
 
-def test_a_stolen_lease_ends_the_term_at_the_next_renewal():
-    async def main():
-        server = LeaseServer()
-        async with a_replica(Connection(server)) as leader:
-            await leader.leading.wait()
-            await asyncio.sleep(5)
-            stolen = now()
-            server.put(replace(server.lease, holder="thief"))
-            await leader.idle.wait()
-            assert now() - stolen < 2.5
-            await leader.leading.wait()
-            assert 15.0 <= now() - stolen < 20.0
-            assert leader.term.epoch == FIRST + 1
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_stolen_lease_ends_the_term_at_the_next_renewal():
+    server = LeaseServer()
+    async with a_replica(Connection(server)) as leader:
+        await leader.leading.wait()
+        await asyncio.sleep(5)
+        stolen = now()
+        server.put(replace(server.lease, holder="thief"))
+        await leader.idle.wait()
+        assert now() - stolen < 2.5
+        await leader.leading.wait()
+        assert 15.0 <= now() - stolen < 20.0
+        assert leader.term.epoch == FIRST + 1
 
 
 @pytest.mark.parametrize(("in_redis", "in_lease"), [(41, 7), (7, 41)])
-def test_the_epoch_is_above_that_of_redis_and_of_the_lease(in_redis, in_lease):
-    async def main():
-        async def known() -> int:
-            return in_redis
+@virtualtime.in_virtual_time
+async def test_the_epoch_is_above_that_of_redis_and_of_the_lease(in_redis, in_lease):
+    async def known() -> int:
+        return in_redis
 
-        server = LeaseServer()
-        server.put(held_by("", duepoint_dev__epoch=str(in_lease)))
-        async with a_replica(Connection(server), known_epoch=known) as replica:
-            await replica.leading.wait()
-            assert replica.term.epoch == 42
-            assert server.lease.annotations[elector.EPOCH_ANNOTATION] == "42"
-
-    virtualtime.run(main())
+    server = LeaseServer()
+    server.put(held_by("", duepoint_dev__epoch=str(in_lease)))
+    async with a_replica(Connection(server), known_epoch=known) as replica:
+        await replica.leading.wait()
+        assert replica.term.epoch == 42
+        assert server.lease.annotations[elector.EPOCH_ANNOTATION] == "42"
 
 
 @pytest.mark.parametrize("trouble", ["fails", "hangs", "fails before it can be awaited"])
-def test_a_leader_is_found_while_redis_cannot_be_asked(trouble):
-    async def main():
-        async def known() -> int:
-            if trouble == "hangs":
-                await asyncio.Event().wait()
-            raise errors.QueueUnavailable("down")
+@virtualtime.in_virtual_time
+async def test_a_leader_is_found_while_redis_cannot_be_asked(trouble):
+    async def known() -> int:
+        if trouble == "hangs":
+            await asyncio.Event().wait()
+        raise errors.QueueUnavailable("down")
 
-        def broken() -> object:
-            raise errors.QueueUnavailable("down")
+    def broken() -> object:
+        raise errors.QueueUnavailable("down")
 
-        server = LeaseServer()
-        ask = broken if trouble.endswith("awaited") else known
-        async with a_replica(Connection(server), known_epoch=ask) as replica:
-            await replica.leading.wait()
-            assert server.lease.holder
-
-    virtualtime.run(main())
-
-
-def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
-    async def main():
-        server = LeaseServer()
-        connection = Connection(server)
-        replica = Replica(connection, stop_seconds=60.0)
+    server = LeaseServer()
+    ask = broken if trouble.endswith("awaited") else known
+    async with a_replica(Connection(server), known_epoch=ask) as replica:
         await replica.leading.wait()
-        await asyncio.sleep(11)
-        connection.plan = lambda _verb: Fault.REFUSED
-        with pytest.raises(errors.Bug):
-            await replica.task
-        renewed = server.lease.renewed_us / 1e6  # a call may have been under way
-        assert replica.left
-        assert now() < renewed + elector.LEASE_SECONDS
+        assert server.lease.holder
 
-    virtualtime.run(main())
+
+@virtualtime.in_virtual_time
+async def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
+    server = LeaseServer()
+    connection = Connection(server)
+    replica = Replica(connection, stop_seconds=60.0)
+    await replica.leading.wait()
+    await asyncio.sleep(11)
+    connection.plan = lambda _verb: Fault.REFUSED
+    with pytest.raises(errors.Bug):
+        await replica.task
+    renewed = server.lease.renewed_us / 1e6  # a call may have been under way
+    assert replica.left
+    assert now() < renewed + elector.LEASE_SECONDS
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises"])
-def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(ending):
-    async def main():
-        server, starts = LeaseServer(), []
+@virtualtime.in_virtual_time
+async def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(ending):
+    server, starts = LeaseServer(), []
 
-        async def work(term: elector.Term) -> None:
-            starts.append(now())
-            if ending == "raises":
-                raise OSError("Redis is away")
+    async def work(term: elector.Term) -> None:
+        starts.append(now())
+        if ending == "raises":
+            raise OSError("Redis is away")
 
-        one = elector.Elector(
-            Connection(server), virtualtime.VirtualClock(), "a", known_epoch=none_known
-        )
-        task = asyncio.create_task(one.run(work))
-        await asyncio.sleep(1)
-        assert server.lease.holder == ""
-        await asyncio.sleep(300)
-        gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
-        assert gaps[0] >= 1.0
-        assert 10 < max(gaps) < 33
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    virtualtime.run(main())
+    one = elector.Elector(
+        Connection(server), virtualtime.VirtualClock(), "a", known_epoch=none_known
+    )
+    task = asyncio.create_task(one.run(work))
+    await asyncio.sleep(1)
+    assert server.lease.holder == ""
+    await asyncio.sleep(300)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert gaps[0] >= 1.0
+    assert 10 < max(gaps) < 33
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
-def test_a_deleted_lease_is_made_again_by_its_leader():
-    async def main():
-        server = LeaseServer()
-        async with a_replica(Connection(server)) as leader:
-            await leader.leading.wait()
-            async with a_replica(Connection(server)) as standby:
-                await asyncio.sleep(10)
-                server.lease = None
-                await asyncio.sleep(60)
-                assert leader.term.is_held()
-                assert server.lease.annotations[elector.EPOCH_ANNOTATION] == str(FIRST)
-                assert not standby.terms
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_deleted_lease_is_made_again_by_its_leader():
+    server = LeaseServer()
+    async with a_replica(Connection(server)) as leader:
+        await leader.leading.wait()
+        async with a_replica(Connection(server)) as standby:
+            await asyncio.sleep(10)
+            server.lease = None
+            await asyncio.sleep(60)
+            assert leader.term.is_held()
+            assert server.lease.annotations[elector.EPOCH_ANNOTATION] == str(FIRST)
+            assert not standby.terms

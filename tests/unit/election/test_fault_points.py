@@ -17,24 +17,22 @@ POINTS = (FaultPoint.BEFORE_LEASE_WRITE, FaultPoint.AFTER_LEASE_WRITE)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_candidate_that_dies_around_its_write_is_followed_by_a_later_term(point):
-    async def main():
-        server = LeaseServer()
-        with faultplan.FaultPlan(point).installed() as plan:
-            with faultplan.part("first"):
-                dead = a_replica(Connection(server))
-                await dead.__aenter__()
-            await asyncio.sleep(1)
-            assert plan.dead == {"first"}
-            async with a_replica(Connection(server)) as heir:
-                began = asyncio.get_running_loop().time()
-                await heir.leading.wait()
-                waited = asyncio.get_running_loop().time() - began
-                was_written = point is FaultPoint.AFTER_LEASE_WRITE
-                assert (waited >= elector.LEASE_SECONDS) is was_written
-                assert waited <= elector.LEASE_SECONDS + 2 * elector.LOOK_SECONDS
-                assert (heir.term.epoch == FIRST + 1) is was_written
-            plan.end()
-            await dead.__aexit__(None, None, None)
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_candidate_that_dies_around_its_write_is_followed_by_a_later_term(point):
+    server = LeaseServer()
+    with faultplan.FaultPlan(point).installed() as plan:
+        with faultplan.part("first"):
+            dead = a_replica(Connection(server))
+            await dead.__aenter__()
+        await asyncio.sleep(1)
+        assert plan.dead == {"first"}
+        async with a_replica(Connection(server)) as heir:
+            began = asyncio.get_running_loop().time()
+            await heir.leading.wait()
+            waited = asyncio.get_running_loop().time() - began
+            was_written = point is FaultPoint.AFTER_LEASE_WRITE
+            assert (waited >= elector.LEASE_SECONDS) is was_written
+            assert waited <= elector.LEASE_SECONDS + 2 * elector.LOOK_SECONDS
+            assert (heir.term.epoch == FIRST + 1) is was_written
+        plan.end()
+        await dead.__aexit__(None, None, None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -54,3 +55,13 @@ class VirtualClock:
 def run(main: Coroutine[Any, Any, ResultT]) -> ResultT:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of this coroutine function that runs it on such a loop."""
+
+    @functools.wraps(test)
+    def running(*arguments: Any, **named: Any) -> None:
+        run(test(*arguments, **named))
+
+    return running

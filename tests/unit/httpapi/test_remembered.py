@@ -31,31 +31,27 @@ class Server:
         return found, round(asyncio.get_running_loop().time() - began, 3)
 
 
-def test_a_no_ends_the_yes_once_that_is_not_fresh():
-    async def main():
-        server = Server()
-        await server.find()
-        server.answer = False
-        await asyncio.sleep(9)
-        assert await server.find() == (True, 0.0)
-        await asyncio.sleep(2)
-        assert await server.find() == (False, 0.1)
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_no_ends_the_yes_once_that_is_not_fresh():
+    server = Server()
+    await server.find()
+    server.answer = False
+    await asyncio.sleep(9)
+    assert await server.find() == (True, 0.0)
+    await asyncio.sleep(2)
+    assert await server.find() == (False, 0.1)
 
 
-def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
-    async def main():
-        server = Server()
-        server.known = Remembered(100, **TIMES)
-        await server.find("honest")
-        server.answer, server.seconds = False, 0.0
-        for number in range(1_000):
-            await server.find(f"made up {number}")
-        asked = server.asked
-        assert await server.find("honest") == (True, 0.0)
-        assert await server.find("made up 999") == (False, 0.0)
-        assert server.asked == asked
-        assert len(server.known._no) <= 10
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
+    server = Server()
+    server.known = Remembered(100, **TIMES)
+    await server.find("honest")
+    server.answer, server.seconds = False, 0.0
+    for number in range(1_000):
+        await server.find(f"made up {number}")
+    asked = server.asked
+    assert await server.find("honest") == (True, 0.0)
+    assert await server.find("made up 999") == (False, 0.0)
+    assert server.asked == asked
+    assert len(server.known._no) <= 10

@@ -40,73 +40,63 @@ def writes(kubernetes: FakeKubernetes) -> list[str]:
     return [verb for verb, _path in kubernetes.requests]
 
 
-def test_a_thing_that_goes_on_for_an_hour_is_told_every_five_minutes():
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            for _ in range(3600):
-                recorder.note(news())
-                await asyncio.sleep(0.01)  # the first one is being posted
-                recorder.note(news())
-                await asyncio.sleep(0.99)
-        assert writes(kubernetes) == ["POST"] * 12
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_thing_that_goes_on_for_an_hour_is_told_every_five_minutes():
+    kubernetes = FakeKubernetes()
+    async with a_recorder(kubernetes) as recorder:
+        for _ in range(3600):
+            recorder.note(news())
+            await asyncio.sleep(0.01)  # the first one is being posted
+            recorder.note(news())
+            await asyncio.sleep(0.99)
+    assert writes(kubernetes) == ["POST"] * 12
 
 
-def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dropped():
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            for number in range(2 * events.MOST_WAITING):
-                recorder.note(news(uid=f"u{number}"))
-            await asyncio.sleep(2)
-            assert 38 <= len(writes(kubernetes)) <= 41
-            await asyncio.sleep(60)
-            assert len(writes(kubernetes)) == events.MOST_WAITING
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dropped():
+    kubernetes = FakeKubernetes()
+    async with a_recorder(kubernetes) as recorder:
+        for number in range(2 * events.MOST_WAITING):
+            recorder.note(news(uid=f"u{number}"))
+        await asyncio.sleep(2)
+        assert 38 <= len(writes(kubernetes)) <= 41
+        await asyncio.sleep(60)
+        assert len(writes(kubernetes)) == events.MOST_WAITING
 
 
-def test_a_namespace_in_which_everything_fails_leaves_room_and_turns_to_others():
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            for number in range(2 * events.MOST_WAITING):
-                recorder.note(news(uid=f"u{number}"))
-            await asyncio.sleep(0.2)
-            recorder.note(news(uid="theirs", namespace="quiet"))
-            await asyncio.sleep(0.2)
-            stored = kubernetes.all_stored("events")
-            assert "quiet" in {event["metadata"]["namespace"] for event in stored}
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_a_namespace_in_which_everything_fails_leaves_room_and_turns_to_others():
+    kubernetes = FakeKubernetes()
+    async with a_recorder(kubernetes) as recorder:
+        for number in range(2 * events.MOST_WAITING):
+            recorder.note(news(uid=f"u{number}"))
+        await asyncio.sleep(0.2)
+        recorder.note(news(uid="theirs", namespace="quiet"))
+        await asyncio.sleep(0.2)
+        stored = kubernetes.all_stored("events")
+        assert "quiet" in {event["metadata"]["namespace"] for event in stored}
 
 
 @pytest.mark.parametrize("end", ["-", "."])
-def test_the_event_of_a_long_name_has_a_name_that_the_api_server_takes(end):
-    async def main():
-        kubernetes = FakeKubernetes()
-        name = f"{'a' * 199}{end}{'b' * 40}"
-        about = events.ObjectReference(namespace="team", name=name, uid="u")
-        async with a_recorder(kubernetes) as recorder:
-            recorder.note(events.Event(regarding=about, reason="Failed", action="Run", note="x"))
-            await asyncio.sleep(1)
-        (event,) = kubernetes.all_stored("events")
-        assert NAME.fullmatch(event["metadata"]["name"])
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_the_event_of_a_long_name_has_a_name_that_the_api_server_takes(end):
+    kubernetes = FakeKubernetes()
+    name = f"{'a' * 199}{end}{'b' * 40}"
+    about = events.ObjectReference(namespace="team", name=name, uid="u")
+    async with a_recorder(kubernetes) as recorder:
+        recorder.note(events.Event(regarding=about, reason="Failed", action="Run", note="x"))
+        await asyncio.sleep(1)
+    (event,) = kubernetes.all_stored("events")
+    assert NAME.fullmatch(event["metadata"]["name"])
 
 
-def test_an_api_server_that_refuses_events_stops_nothing():
-    async def main():
-        kubernetes = FakeKubernetes()
-        kubernetes.fail_next(errors.Forbidden("no", is_about_rights=True), resource="events")
-        async with a_recorder(kubernetes) as recorder:
-            recorder.note(news())
-            recorder.note(news("RunMissed", warning=True))
-            await asyncio.sleep(1)
-        (event,) = kubernetes.all_stored("events")
-        assert (event["reason"], event["type"]) == ("RunMissed", "Warning")
-
-    virtualtime.run(main())
+@virtualtime.in_virtual_time
+async def test_an_api_server_that_refuses_events_stops_nothing():
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(errors.Forbidden("no", is_about_rights=True), resource="events")
+    async with a_recorder(kubernetes) as recorder:
+        recorder.note(news())
+        recorder.note(news("RunMissed", warning=True))
+        await asyncio.sleep(1)
+    (event,) = kubernetes.all_stored("events")
+    assert (event["reason"], event["type"]) == ("RunMissed", "Warning")
