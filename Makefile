@@ -111,6 +111,7 @@ lint: $(STAMP) ## format, style, spelling, types (mypy, strict) and who may impo
 	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
 	$(BIN)/mypy -p duepoint
 	$(BIN)/mypy -p tools
+	$(BIN)/mypy -p benchmarks
 	$(BIN)/lint-imports
 
 .PHONY: generate

@@ -75,7 +75,7 @@ async def _post_each_second(port: int) -> None:
     first = math.floor(time.time()) + 2
     async with aiohttp.ClientSession() as session:
 
-        async def post(body: dict[str, object]) -> None:
+        async def post(body: object) -> None:
             async with session.post(f"http://127.0.0.1:{port}/", json=body) as answer:
                 await answer.read()
 

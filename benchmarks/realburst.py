@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from benchmarks import report
 from benchmarks.report import Bench, Figure
+from tests.e2e.test_firing import slot_us
 from tests.support.realcluster import Cluster, job, schedule, until
 from tools.devcluster.state import Record
 from tools.realnode import installation
@@ -103,13 +104,9 @@ def _ended(cluster: Cluster, namespace: str) -> list[tuple[str, tuple[float, flo
     for pod in cluster.items("pods", f"--namespace={namespace}"):
         for container in pod["status"].get("containerStatuses", []):
             if state := container["state"].get("terminated"):
-                span = _seconds(state["startedAt"]), _seconds(state["finishedAt"])
+                span = slot_us(state["startedAt"]) / 1e6, slot_us(state["finishedAt"]) / 1e6
                 found.append((pod["metadata"]["labels"]["job-name"], span))
     return found
-
-
-def _seconds(text: str) -> float:
-    return dt.datetime.fromisoformat(text).timestamp()
 
 
 def _figures(bench: Bench, late: list[float], spans: list[tuple[float, float]]) -> Iterator[Figure]:

@@ -52,7 +52,7 @@ _CREATE_SECONDS = 60.0
 _GRACE_SECONDS = 15
 LIMIT_MB = 400
 _SILENT = "127.0.0.9"
-#: Where port 53 may not be opened here: an address of which no answer comes (RFC 5737).
+#: Where port 53 may not be opened here: an address that never answers (RFC 5737).
 _NOWHERE = "192.0.2.1"
 
 Late = dict[str, dict[tuple[str, int], list[float]]]
@@ -111,7 +111,7 @@ async def run() -> list[Figure]:
 
 
 async def _window() -> range:
-    """Whole seconds of which all slots have passed when it returns."""
+    """Whole seconds whose slots have all passed when it returns."""
     first = int(time.time()) + 1
     await asyncio.sleep(first + SECONDS - time.time())
     return range(first, first + SECONDS)
@@ -143,7 +143,8 @@ async def _apply_quiet(stack: Stack, name: str, schedule: str, **target: Any) ->
 def _entries(stack: Stack) -> Iterator[tuple[str, int, int]]:
     with stack.redis.client() as client:
         for number in range(STREAMS):
-            for key, fields in client.xrange(f"dp:stream:{stack.namespace}:quiet-{number}"):
+            found: Any = client.xrange(f"dp:stream:{stack.namespace}:quiet-{number}")
+            for key, fields in found:
                 at_us = int(key.partition(b"-")[0]) * 1000
                 yield f"stream-{number}", int(fields[b"slot"]), at_us
 

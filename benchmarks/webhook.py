@@ -14,6 +14,7 @@ import ipaddress
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -109,10 +110,11 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     """Fire the product's webhook target."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
+    no_services: Any = webhooktargets.FixedServices()
     breaker = admission.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
         dialling.Dialler(_LOCAL),
-        webhooktargets.FixedServices(),
+        no_services,
         vaults.a_vault(api, clock),
         clock,
         admission=admission.Admission(

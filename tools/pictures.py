@@ -7,6 +7,7 @@ as Chromium (Debian's package chromium) shows it to the cluster's administrator.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import io
@@ -95,7 +96,8 @@ async def dashboard(state: State, record: Record) -> None:
                 await page.run(f"location.hash = {json.dumps(f'#/{name}')}")
                 await page.until("document.querySelector('main h1')")
                 await asyncio.sleep(3)  # what it shows comes piece by piece
-                await page.picture(FOLDER / picture)
+                shot = await page.send("Page.captureScreenshot", format="png")
+                (FOLDER / picture).write_bytes(base64.b64decode(shot["data"]))
 
 
 def main() -> None:

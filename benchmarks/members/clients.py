@@ -45,7 +45,7 @@ async def run(server: RedisServer, what: str, count: int, seconds: float) -> Too
 async def _main(what: str, url: str, count: int, seconds: float) -> None:
     print("ready", flush=True)
     async with place.queue(url, count) as queue:
-        calls = {"create": _Creates, "read": _Reads}[what](queue, count)
+        calls = (_Creates if what == "create" else _Reads)(queue, count)
         began = time.monotonic()
         done = 0
         while (passed := time.monotonic() - began) < seconds:

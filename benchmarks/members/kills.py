@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -138,7 +139,7 @@ class _Scenery:
             try:
                 with self._server.client() as client:
                     while True:
-                        entries = await asyncio.to_thread(
+                        entries: Any = await asyncio.to_thread(
                             client.xrange, key, b"(" + last if last != b"0" else b"-", b"+",
                             _READ_AT_ONCE,
                         )  # fmt: skip

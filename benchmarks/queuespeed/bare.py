@@ -9,6 +9,7 @@ a Python client can do.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import redis.asyncio
 
@@ -63,7 +64,7 @@ class Bare:
             while left > 0:
                 members = {os.urandom(12): due_us for _ in range(min(left, _AT_ONCE))}
                 await self._client.zadd(lane, members)
-                records = dict.fromkeys(members, _RECORD)
+                records: dict[Any, bytes] = dict.fromkeys(members, _RECORD)
                 await self._client.hset(f"{lane}:records", mapping=records)
                 left -= _AT_ONCE
 

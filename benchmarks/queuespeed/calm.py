@@ -40,6 +40,9 @@ class NotesTime(NoEntries):
         self.late_ms: list[float] = []
         self.fired = asyncio.Event()
 
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
+        raise NotImplementedError(f"{firing.name} refers to nothing")
+
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         now_us = place.now_us()
         self.late_ms.append((now_us - firing.due_us) / 1000)

@@ -14,6 +14,7 @@ import enum
 import statistics
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -144,7 +145,9 @@ async def _fire_all(queue: delayqueue.DelayQueue, case: Firings) -> float:
     """Firings a second from the hour until all have fired and the worker has settled them."""
     clock = HourClock()
     queue.index.clock = clock
-    one = OneEntryABatch() if case is Firings.ONE_ENTRY else streamtarget.StreamTarget(clock, None)
+    elsewhere: Any = None  # no entry is for another Redis
+    own = streamtarget.StreamTarget(clock, elsewhere)
+    one = OneEntryABatch() if case is Firings.ONE_ENTRY else own
     work = a_worker(queue, one, clock)
     before = _fired()
     running = asyncio.create_task(work.run())

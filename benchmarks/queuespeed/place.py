@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
+from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
@@ -23,6 +23,7 @@ EXPRESSIONS = (
     *("0 * * * *", "*/5 * * * *", "0,30 * * * *", "*/10 * * * *", "0 * 1-31 * *"),
     *("*/15 * * * *", "0 * * * 1-7", "*/20 * * * *", "*/30 * * * *", "0 0-23 * * *"),
 )
+now_us = clocks.SystemClock().now_us
 CREATED_US = 1_767_225_600_000_000
 _RULES = [rules.Rule(timing=rules.Timing(schedules=(text,))) for text in EXPRESSIONS]
 _STREAM = actions.encode(actions.Action(target=actions.StreamAction(name="bench", max_length=1000)))
@@ -99,7 +100,3 @@ def arming(
         target=queue.signed_blobs.digest(namespace, blob),
     )
     return messages.Arming(definition=known, due_us=due_us), blob
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000

@@ -44,8 +44,6 @@ class Page:
         #: Exceptions, policy violations and failed loads that the browser reported. Refusals of
         #: the API are left out: a page shows them.
         self.complaints: list[str] = []
-        self._traced: list[dict[str, Any]] = []
-        self._is_traced = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -63,10 +61,6 @@ class Page:
                 details = what["exceptionDetails"]
                 text = details.get("exception", {}).get("description") or details["text"]
                 self.complaints.append(text)
-            elif said["method"] == "Tracing.dataCollected":
-                self._traced += what["value"]
-            elif said["method"] == "Tracing.tracingComplete":
-                self._is_traced.set()
             elif said["method"] == "Log.entryAdded" and what["entry"]["level"] == "error":
                 entry = what["entry"]
                 if not (entry["source"] == "network" and "/v1/" in entry.get("url", "")):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from duepoint import clock as clocks
 from duepoint import services
 from duepoint.delayqueue import messages
 from duepoint.runs import run
@@ -36,7 +37,7 @@ async def at_once() -> None:
 class Workplace:
     """The parts that a worker needs, and a record of what it has done so far."""
 
-    def __init__(self, clock: FakeClock | None = None) -> None:
+    def __init__(self, clock: clocks.Clock | None = None) -> None:
         self.clock = clock or FakeClock()
         self.queue = VirtualQueue(self.clock)
         self.target = RecordingTarget(self.clock)

@@ -45,7 +45,7 @@ def run(
     me = processes.started_at(os.getpid()) or "0"
     state = State(parent / f"{PREFIX}{os.getpid()}-{me}")
     try:
-        with _handling({signal.SIGTERM: _interrupt}):
+        with _handling({signal.SIGTERM: signal.default_int_handler}):
             record = bring(state)
             settings = {
                 **record.environment(),
@@ -100,10 +100,6 @@ def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
             children[0].terminate()
         code = children[0].wait()
     return code if code >= 0 else 128 - code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import signal
 import sys
-from types import FrameType
 
 from rich.console import Console
 
@@ -31,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--detach", action="store_true", help="return after the first deliveries")
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     state = states.default()
     was_there = _is_healthy(state)
     try:
@@ -121,10 +120,6 @@ def _detach(watcher: Watcher, state: State) -> int:
         'Running. Use it:  eval "$(make env)"      look on:  make up      stop:  make down'
     )
     return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
