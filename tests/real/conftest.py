@@ -1,8 +1,8 @@
-"""Tests on a node that runs containers: `make test-real`, or with `CLUSTER=current` your cluster.
+"""Tests on nodes that run containers: `make test-real`, or with `CLUSTER=current` your cluster.
 
 Tests share one node and one installation of the chart with its defaults, and use namespaces of
-their own. Those that are marked `alone` change the installation and run after the others, one at a
-time.
+their own. Those that are marked `alone` change the installation and run one at a time, on another
+node or after the others.
 """
 
 from __future__ import annotations

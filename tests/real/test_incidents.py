@@ -11,6 +11,7 @@ from tests.chaos.realnode import incidents
 
 pytestmark = [
     pytest.mark.alone,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         os.environ.get("DUEPOINT_TEST_CLUSTER") != "real", reason="it kills processes of the node"
     ),

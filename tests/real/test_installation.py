@@ -37,7 +37,8 @@ def test_the_chart_with_its_defaults_rolls_out_and_its_own_test_passes(installed
 
 def test_a_namespace_with_running_jobs_and_waiting_retries_can_be_deleted(installed):
     with installed.namespace() as team:
-        long = schedule("long", "@every 1s", jobTemplate=job("sleep 3600"))
+        endless = job("sleep 3600", terminationGracePeriodSeconds=1)
+        long = schedule("long", "@every 1s", jobTemplate=endless)
         nowhere = schedule("nowhere", "@every 1s", webhook=webhook("/nothing-listens"))
         installed.apply(long, nowhere, namespace=team)
         until("a container runs", lambda: running(installed, team))

@@ -41,9 +41,9 @@ def installed(cluster, monitoring):
         f"--set-json=networkPolicy.metricsFrom={json.dumps(peers)}",
         f"--set=egress.allowedCIDRs={{{METADATA}/32}}",
     )
-    for component in ("operator", "worker"):
-        cluster("rollout", "restart", f"deploy/duepoint-{component}", f"-n={NAMESPACE}")
-        cluster.rolled_out(f"duepoint-{component}")
+    names = ("duepoint-operator", "duepoint-worker")
+    cluster("rollout", "restart", *(f"deploy/{name}" for name in names), f"-n={NAMESPACE}")
+    cluster.rolled_out(*names)
     yield cluster
     installation.install(default)
 
