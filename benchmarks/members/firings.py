@@ -2,7 +2,7 @@
 
 Schedules of ``@every 20.1s`` are stored as if they were made at 201 different seconds, so some are
 due every tenth of a second. The product's worker fires them, one stream entry for each batch.
-Lateness is the time at which the target is asked less the due.
+Lateness is the time from the due until the target is asked.
 """
 
 from __future__ import annotations

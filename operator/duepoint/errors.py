@@ -2,7 +2,7 @@
 
 Expected outcomes (nothing due, lost the lease, target said no, conflict) are return values and
 never appear here. Library exceptions stop at their adapter, chained with ``from``. Messages say
-what was attempted, on which object and what to do; they hold no secrets and have a bounded length.
+what was attempted, the object and what to do; they hold no secrets and have a bounded length.
 
 ::
 
@@ -50,7 +50,7 @@ class FieldError:
     Attributes:
         reason: the condition reason it leads to, such as ``InvalidSpec``.
         path: the field as users write it, such as ``spec.schedule``.
-        message: what is wrong with which value, and what to write instead.
+        message: the wrong value, what is wrong with it, and what to specify instead.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Fault points: named places between two effects, at which tests stop, delay or fail a process.
+"""Fault points: named places between two effects, where tests stop, delay or fail a process.
 
 A crash matters when one effect has happened and the next has not: a Job exists but its slot is not
 settled, or a definition is stored but no status says so. Each of these places is a ``FaultPoint``,

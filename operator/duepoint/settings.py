@@ -298,7 +298,7 @@ class ApiSettings(Settings):
     api_audiences: tuple[str, ...] = _setting(
         _words,
         (),
-        "audiences of which a token has to have one, separated by commas; empty = the API server's",
+        "audiences, separated by commas; a token must have one of them; empty = the API server's",
     )
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"

@@ -14,7 +14,7 @@ waiting owner with the fewest places, and among equals to the owner served longe
 back. A delivery that waits in memory holds a place that others could use, so it waits only if a
 turn should come free soon. Deliveries that were put off come back in order, about twice as fast as
 turns come free, and further apart the longer no turn has come free. If more came back they would
-find no turn, and each one put off again costs a claim and a settlement, for which other slots
+find no turn, and each one put off again costs a claim and a settlement while other slots
 wait. Pure; instants are monotonic seconds.
 
 ``BytesCache`` is a cache bounded by bytes and shared fairly among namespaces. Authors decide how
@@ -85,7 +85,7 @@ class Shares(Generic[OwnerT]):
 
 
 class FairPlaces(Generic[OwnerT]):
-    """Places for which owners can wait; for one event loop."""
+    """Places that owners can wait for; for one event loop."""
 
     def __init__(self, places: int, *, greed: int | None = GREED, most: int | None = None) -> None:
         self._shares: Shares[OwnerT] = Shares(places, greed=greed, most=most)

@@ -197,7 +197,7 @@ oldest_due_seconds = Gauge(
 )
 circuits_open = Gauge(
     "duepoint_circuits_open",
-    "Receivers to which no webhook is sent because they fail.",
+    "Receivers that get no webhooks because they fail.",
     registry=_OPERATOR,
 )
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.", registry=_OPERATOR)

@@ -221,7 +221,7 @@ def _judge_required(
 def _was_emptied(judgement: Judgement, due: int) -> bool:
     """Whether users' streams were lost, by a FLUSHALL or a server that lost nearly everything.
 
-    A server that lost only the last seconds may have lost an entry of which a status tells already.
+    A server that lost only the last seconds may have lost an entry that a status tells already.
     """
     return any(
         at >= due and (event.kind is Kind.FLUSH or event.amount >= MUCH_LOST or at - due <= _LAG_US)

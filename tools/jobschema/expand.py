@@ -1,6 +1,6 @@
 """The Structs of ``duepoint.model`` and the YAML of `sources/` -> CustomResourceDefinitions.
 
-The sources hold what a CRD says beside the spec: names, columns, and the status, in which `$use` is
+The sources hold what a CRD says beside the spec: names, columns, and the status, where `$use` is
 replaced by a named piece.
 """
 

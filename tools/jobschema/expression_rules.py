@@ -62,7 +62,7 @@ NUMBER_RANGE = r"\b0*[0-9]{1,4}-[+]?0*[0-9]{1,4}\b"
 
 
 def expression_rules() -> list[Rule]:
-    """The rules in the order in which a reader should learn of them."""
+    """The rules in the order that a reader should learn them in."""
     return [*_text_rules(), *_special_rules(), *_field_rules(), *_number_rules()]
 
 

@@ -35,7 +35,7 @@ BUSYBOX = "docker.io/library/busybox:1.37"
 COREDNS = "registry.k8s.io/coredns/coredns:v1.14.7"
 #: With the mark of a merged /usr, or the package that merges it brings all of Perl.
 PACKAGES = ("usr-is-merged", "ca-certificates", "netbase", "tzdata", "python3", "python3-pip-whl")
-#: pip comes out of its wheel, with the record by which the Dockerfile removes it.
+#: pip comes out of its wheel, with the record that the Dockerfile removes it by.
 PYTHON_SETUP = r"""
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
 ln -s /usr/bin/python3 /usr/local/bin/python
@@ -243,7 +243,7 @@ def _forget_old_ones(used: Path) -> None:
 
 
 def _build(storage: Path, script: str) -> None:
-    """Run a script in which `b` is buildah on `storage`."""
+    """Run a script; in it, `b` is buildah on `storage`."""
     beginning = f"""
     mount -t tmpfs tmpfs /run
     mkdir --mode=1777 /run/tmp

@@ -82,7 +82,7 @@ def mount_all(folder: Path) -> None:
 
 
 def _mount_cgroups() -> None:
-    """The hierarchies again, in which our own group is the root now."""
+    """The hierarchies again; our own group is the root of them now."""
     root = machine.CGROUPS
     hierarchies = [line.split(":")[1] for line in Path("/proc/self/cgroup").read_text().split()]
     is_version_2 = (root / "cgroup.controllers").exists()

@@ -1,4 +1,4 @@
-"""The plugin for krew: an archive with `kubectl-duepoint`, and the manifest by which krew finds it.
+"""The plugin for krew: an archive with `kubectl-duepoint`, and the manifest that krew finds it by.
 
 The command is a Python package. So the archive has the wheel, the lock file with the hash of every
 library, and a program of a few lines that makes an environment of them at its first use: in the

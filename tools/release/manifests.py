@@ -35,7 +35,7 @@ _CLUSTER_KINDS = ("Cluster", "ValidatingAdmission")
 
 
 def install_objects(chart: Path = CHART) -> list[dict[str, Any]]:
-    """The objects of an installation in the order in which they are applied."""
+    """The objects of an installation in the order that they are applied in."""
     options = (
         "--set=crds.enabled=false",
         "--set=helmTest.enabled=false",

@@ -152,7 +152,7 @@ def _is_near(server: str) -> bool:
     if parts.scheme == "http" and not is_near:
         raise errors.InvalidSetting(
             "--server",
-            f"{server} is plain HTTP, by which others could read the token; use https://, or http://"
+            f"{server} is plain HTTP, so others could read the token; use https://, or http://"
             " to this machine alone, such as a port-forward",
         )
     return is_near

@@ -93,7 +93,7 @@ def next_slots(
 ) -> None:  # fmt: skip
     """Say in plain words when the expression EXPR runs, and print its next slots.
 
-    The text names the next dates on which daylight saving makes the expression behave specially,
+    The text names the next dates when daylight saving makes the expression behave specially,
     and what a CronJob with it would do otherwise. JSON and YAML have the slots alone.
 
     next and explain are two names of this command.

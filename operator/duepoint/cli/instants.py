@@ -87,7 +87,7 @@ class LocalTime:
 
 
 def _second_in(local: int, zone_name: str) -> int:
-    """Return the first UTC second at which the local time is ``local`` or has just skipped it."""
+    """Return the first UTC second when the local time is ``local`` or has just skipped it."""
     zone = timezones.load(zone_name)
     ends = (*zone.starts[1:], 1 << 62)
     periods = zip(zone.starts, zone.offsets, ends, strict=True)

@@ -102,7 +102,7 @@ _SCHEDULE_KINDS = frozenset(
 SCHEDULE_NAME = Converted(_schedule_name)
 #: The first argument of a command about a Schedule.
 schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
-#: A time zone for which the engine has data.
+#: A time zone that the engine has data for.
 ZONE = Converted(lambda text: timezones.load(text).name)
 #: A duration, in microseconds.
 DURATION_US = Converted(durations.parse_duration_us)

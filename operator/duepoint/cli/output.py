@@ -113,7 +113,7 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether the stream is a terminal on which a line can be overwritten."""
+    """Whether the stream is a terminal that can overwrite a line."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 

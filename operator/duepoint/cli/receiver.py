@@ -23,7 +23,7 @@ OnRequest = Callable[[dict[str, Any]], None]
 
 
 def _described(arrived: dt.datetime, request: web.Request, body: bytes) -> dict[str, Any]:
-    """Return the description of a request, whether or not Duepoint sent it."""
+    """Return the description of a request; anybody may have sent it."""
     data = _data(body)
     schedule = data.get("schedule")
     if not isinstance(schedule, dict):

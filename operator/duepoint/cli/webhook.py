@@ -220,7 +220,7 @@ _MOST_DIGITS = 12
 def judge(
     headers: Mapping[str, str], body: bytes, verifiers: Sequence[signing.Signer]
 ) -> output.Row:
-    """Return whether the request is signed with one of the secrets, with which, or why not."""
+    """Return which of the secrets the request is signed with, or why it is not signed."""
     row: output.Row = {"valid": False, "webhookId": "", "sentAt": "", "secret": None}
     for name in _WANTED:
         if not headers.get(name):

@@ -65,7 +65,7 @@ def of_object(
 
 
 def of_metadata(metadata: port.Metadata, *, is_deleted: bool = False) -> Observed:
-    """Return an object of which only the metadata was read."""
+    """Return an object whose metadata alone was read."""
     return Observed(
         namespace=metadata.namespace,
         name=metadata.name,

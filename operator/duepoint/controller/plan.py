@@ -71,7 +71,7 @@ def decide(
         now_us: when this generation was first seen; an edit counts from here.
         target: digest of the spec's action, as the queue spells it.
         went_back: whether a complete list shows that the objects were restored to this generation.
-        acts_us: the time at which the plan is carried out; None = ``now_us``.
+        acts_us: when the plan is carried out; None = ``now_us``.
     """
     if stored is None:
         return _first(spec, status, now_us, target=target)
@@ -150,7 +150,7 @@ def slots_of(definition: Definition) -> slots.Slots:
 
 
 def suspended_us(definition: Definition, now_us: int) -> tuple[int, int]:
-    """Return after which instant, and up to which one, a suspension has swallowed its slots."""
+    """Return the start and the end of the time whose slots a suspension has swallowed."""
     timing, after_us = definition.rule.timing, definition.not_before_us
     if not timing.suspend:
         return after_us, after_us

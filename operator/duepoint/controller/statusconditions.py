@@ -57,7 +57,7 @@ ARMED = (Reason.ARMED, "the next slot is in the queue")
 
 #: After this many refused slots in a row, none is tried any more.
 REFUSALS = 3
-#: The beginning of the message about that, by which a later leader recognises it.
+#: The beginning of the message about that; a later leader recognises it by this.
 REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
 
 

@@ -113,7 +113,7 @@ class Concurrency:
 
         Args:
             asked: of one claimed occurrence: the claim, which must hold it, its member, and the
-                mark of the state for which the runs must be complete.
+                mark of the state that the runs must be complete for.
         """
 
         def call() -> scripting.ScriptCall:

@@ -41,7 +41,7 @@ class RepeatedRequest:
 
     Attributes:
         owner: the set and the caller, whose keys these are.
-        now_us: when it came, which decides to which day it counts.
+        now_us: when it came, which decides the day that it counts to.
     """
 
     namespace: str

@@ -99,7 +99,7 @@ class Board:
     """The open circuits and gone receivers at one instant.
 
     Attributes:
-        now_us: the server's time at which this was true.
+        now_us: the server's time when this was true.
         gone: uids of Schedules whose receiver answered 410, with the generation that it answered.
     """
 

@@ -261,7 +261,7 @@ class DeadLetters:
     async def replay(self, letter: DeadEntry, *, dry: bool = False) -> Replayed:
         """Make the letter's slot due again and remove the letter; return the result.
 
-        ``dry`` changes nothing. Raises WorldChanged if its Schedule is removed at this moment.
+        ``dry`` changes nothing. Raises WorldChanged if its Schedule is being removed.
         """
         point = letter.point
         if point is None:

@@ -90,7 +90,7 @@ class ShardKeys:
         return f"{self.tag}:active:{schedule_id.hex()}"
 
     def triggers(self, namespace: str) -> str:
-        """Return the key of manual runs of a namespace's members, some of which have ended."""
+        """Return the key of manual runs of a namespace's members; some have ended."""
         return f"{self.tag}:triggers:{namespace}"
 
     def bucket(self, population: str, number: int) -> str:

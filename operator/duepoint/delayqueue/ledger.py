@@ -28,7 +28,7 @@ class OutcomeEntry:
 
     Attributes:
         is_lost: written by a claim that was lost: other owners will end its slots.
-        back_us: not an outcome, but the instant up to which the server rolled back; 0 = outcomes.
+        back_us: not an outcome, but the instant that the server rolled back to; 0 = outcomes.
     """
 
     shard: messages.ShardId

@@ -56,7 +56,7 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         keep_chain: the timing version did not change: leave points, claims and retries alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
-        replaces: fingerprint of the definition on which this decision is based: that one is
+        replaces: fingerprint of the definition that this decision is based on: that one is
             replaced whatever its generation, any other only by a newer generation; empty = there
             was none.
     """
@@ -171,7 +171,7 @@ class Claim:
 
     @property
     def judged_us(self) -> int:
-        """The instant as of which catch-up and deadline judge these points."""
+        """The instant that catch-up and deadline judge these points by."""
         return self.first_us or self.now_us
 
     @property
@@ -267,7 +267,7 @@ class Settlement:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         planned: slots of chains that move on with this, stored under the claim if it holds the
             chain, which can be claimed again before they have ended.
-        chains: chain members, each with the due at which it goes on.
+        chains: chain members, each with its next due.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         ended: those of them that are the chains of Schedules without a further slot: the state of
             the definition becomes completed in the same script.

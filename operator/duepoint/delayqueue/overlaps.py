@@ -72,7 +72,7 @@ class Request:
         version: the Schedule's timing version now.
         policy: the policy that applies; ``Allow`` starts and counts it.
         most: runs that may be active at once, this one included.
-        mark: names the state for which the runs must be complete; if theirs differs, the Jobs are
+        mark: names the state that the runs must be complete for; if theirs differs, the Jobs are
             listed.
         waiting: with Queue: its occurrence while it waits, due when it asks again by itself.
         limit: with Queue: slots that may wait.
@@ -332,7 +332,7 @@ def _beside_others(runs: _Runs, request: Request, *, is_complete: bool) -> Answe
 def _wait(runs: _Runs, request: Request, *, room: int) -> Answer:
     """Let the slot wait; if too many wait, drop the oldest.
 
-    Waiting slots for which there is room start in a moment, and do not count as too many.
+    Waiting slots that have room start in a moment, and do not count as too many.
     """
     own = request.run
     others = [run for run in runs.waiting() if run != own.run]

@@ -34,7 +34,7 @@ def home(schedule_id: points.ScheduleId, layout: messages.Layout) -> messages.Sh
 
 
 def homes(schedule_id: points.ScheduleId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
-    """Return the shards that may have a schedule, in the order in which it moves."""
+    """Return the shards that may have a schedule, in the order that it moves in."""
     if layout.former is None:
         return (home(schedule_id, layout),)
     return home(schedule_id, layout.former), home(schedule_id, layout)
@@ -95,7 +95,7 @@ def preferred_worker(shard: messages.ShardId, workers: Sequence[str]) -> str | N
 def standby_shards(
     shards: Iterable[messages.ShardId], workers: Sequence[str], me: str
 ) -> frozenset[messages.ShardId]:
-    """Return the shards for which another live worker is preferred."""
+    """Return the shards that another live worker should claim first."""
     return frozenset(
         shard for shard in shards if preferred_worker(shard, workers) not in (me, None)
     )

@@ -82,7 +82,7 @@ class ServerClocks:
 
 
 class Wakeups:
-    """A worker's alarm clock: the monotonic times at which the shards of a layout are due.
+    """A worker's alarm clock: the monotonic times when the shards of a layout are due.
 
     Order of use: ``start`` subscribes; the first ``wait_until_due`` returns every shard; each
     answer of ``claim`` goes to ``note``. After a lost subscription every shard is due again.
@@ -91,7 +91,7 @@ class Wakeups:
         index: its layout must have been read.
 
     Attributes:
-        standby: shards for which another live worker is preferred: woken 200-500 ms later.
+        standby: shards that another live worker should claim first: woken 200-500 ms later.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Wakeups:
         """Ring all if a clock stepped or the index was created anew."""
         now = self._clock.monotonic()
         offsets = beat.time_us / 1_000_000 - now, self._clock.now_us() / 1_000_000 - now
-        # Compare with the beat at which all were rung last, not with the one before this: clocks
+        # Compare with the last beat that rang all, not with the one before this: clocks
         # that drift apart by 50 ppm never step, and are four seconds apart after a day.
         if self._offsets is None:
             self._offsets = offsets

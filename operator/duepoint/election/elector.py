@@ -5,7 +5,7 @@ process's own monotonic clock, never by comparing a time that another machine wr
 
 - *Trust window.* A leader trusts itself until the deadline (10 s) after the **start** of its
   last successful renewal, because the write may have reached the server that early. Afterwards
-  ``Term.is_held`` is False, whether or not our loop has found the time to notice.
+  ``Term.is_held`` is False, even if our loop had no time to notice.
 - *Patience.* A candidate takes a foreign Lease only after it has seen it unchanged for a whole
   lease (15 s), counted from the end of the read that first showed it to the start of the read
   that shows it again. The leader had begun to write that version before the candidate saw it, so

@@ -32,7 +32,7 @@ _SECOND_US = expression.SECOND_US
 
 
 class Gap(enum.StrEnum):
-    """What happens to a fixed time on a day on which it does not exist."""
+    """What happens to a fixed time on a day without it."""
 
     RUN_ONCE = "RunOnce"
     SKIP = "Skip"

@@ -4,7 +4,7 @@
 anchor, so a late run never moves a later slot: the schedule cannot drift and ignores daylight
 saving. The anchor itself is slot 0. A Schedule anchored at its creation never runs slot 0, because
 its watermark starts there; one with a ``startTime`` does. A Job's name contains its slot in whole
-seconds, hence the stricter rule with a jobTemplate.
+seconds, so the rule is stricter with a jobTemplate.
 
 ``@at`` has one slot: unix seconds, or RFC 3339 with its zone (``Z`` or ``+01:00``). A local time is
 not allowed, because a one-shot that moves with a time zone setting would surprise. A slot in the

@@ -1,6 +1,6 @@
 """The interface of compiled expressions, and the range of time that they cover.
 
-An expression names *slots*: instants at which a Schedule is due, in microseconds since the epoch,
+An expression names *slots*: instants when a Schedule is due, in microseconds since the epoch,
 UTC. Nothing here reads a clock; callers pass the instant. Results depend only on the arguments, so
 any number of Schedules may share one object.
 

@@ -3,7 +3,7 @@
 Both are sorted sequences, so the next, the previous and the number of matches are a few binary
 searches. Matching days are cached by kind of year. Times of day are the starts of matching minutes
 and the matching seconds in a minute. Local times are seconds since 1970-01-01T00:00:00 by the wall
-clock. This is the hot path of the program: the aim is 1 us a step, hence the plain style.
+clock. This is the hot path of the program: the aim is 1 us a step, so the style is plain.
 """
 
 from __future__ import annotations

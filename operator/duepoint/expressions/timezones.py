@@ -51,7 +51,7 @@ class Zone:
 
     Attributes:
         name: the name in the IANA database.
-        starts: the UTC second at which each period begins; the first is before every slot.
+        starts: the UTC second when each period begins; the first is before every slot.
         offsets: local time minus UTC in each period.
         footer: the POSIX TZ rule that the last periods follow.
     """
@@ -189,7 +189,7 @@ _FOOTER = re.compile(
     rf"{_NAME}(?P<std>{_CLOCK})(?:{_NAME}(?P<dst>{_CLOCK})?,(?P<begin>[^,]+),(?P<end>[^,]+))?"
 )
 
-#: (instant from which it applies, offset), in order.
+#: (first instant, offset), in order.
 Changes = list[tuple[int, int]]
 
 
@@ -261,7 +261,7 @@ def _seconds(clock: str) -> int:
 
 
 def _local(rule: str, year: int) -> int:
-    """Return the local second, from 1970, at which a rule such as ``M3.2.0/2`` applies."""
+    """Return the local second, from 1970, when a rule such as ``M3.2.0/2`` applies."""
     date, _, clock = rule.partition("/")
     return _day(date, year) * _DAY + _seconds(clock or "2")
 

@@ -146,7 +146,7 @@ async def read(reader: memberjson.RowReader | None, lines: list[bytes], now_us: 
 
     Args:
         reader: None = the rows name members to remove.
-        now_us: the instant from which delays count.
+        now_us: the instant that delays count from.
     """
     rows: list[_Row] = []
     loop = asyncio.get_running_loop()

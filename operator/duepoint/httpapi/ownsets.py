@@ -224,7 +224,7 @@ class OwnSets:
     async def put(
         self, owned: OwnSet, safety: nodes.Safety | None, writes: Sequence[values.MemberWrite]
     ) -> list[Settled]:
-        """Store members; new ones for which the set has no room are refused."""
+        """Store members; new ones that the set has no room for are refused."""
         room, full = await self._room(owned), frozenset[int]()
         if room < len(writes):
             full = await self._beyond(owned, writes, room)

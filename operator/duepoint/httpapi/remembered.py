@@ -20,8 +20,8 @@ class Remembered(Generic[KeyT, FoundT]):
     Args:
         most: largest number of cached yes answers (true ones). A tenth as many no answers are
             cached, in a part of their own: requests for made-up things evict no yes.
-        yes: seconds for which a yes is fresh.
-        no: seconds for which a no is fresh; None = as long.
+        yes: how many seconds a yes is fresh.
+        no: how many seconds a no is fresh; None = as long.
     """
 
     def __init__(self, most: int, *, yes: float, no: float | None = None) -> None:

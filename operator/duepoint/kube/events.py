@@ -3,7 +3,7 @@
 ``note`` returns at once; ``run`` posts what was noted. The same reason about the same object is
 posted once in five minutes: an Event is news and not a record, because status and ledger are. The
 recorder posts at most 20 Events a second. Namespaces take turns, and a bounded number may wait in
-each: a namespace in which everything fails drops its own Events, and does not delay those of
+each: a namespace where everything fails drops its own Events, and does not delay those of
 others. Events that the API server does not take are dropped, too.
 """
 

@@ -37,7 +37,7 @@ ENVIRONMENT = {
     "DUEPOINT_TRIGGER": TRIGGER,
     "DUEPOINT_PAYLOAD": PAYLOAD,
 }
-#: With tracing, also the variable from which OpenTelemetry's SDKs take their parent span.
+#: With tracing, also the variable that OpenTelemetry's SDKs take their parent span from.
 _TRACED_ENVIRONMENT = ENVIRONMENT | {"TRACEPARENT": TRACEPARENT}
 
 #: A finished Job is the proof that its slot ran: it must outlive the longest redelivery.

@@ -145,7 +145,7 @@ class Walk:
         return ""
 
     def check_rules(self, schema: schemas.Json, value: Any, path: str) -> None:  # noqa: ANN401
-        """Check the rules of a value, of which the parts may be wrong themselves."""
+        """Check the rules of a value whose parts may be wrong themselves."""
         for rule in schema[schemas.RULES]:
             try:
                 if rule.engine or rule.holds(value):

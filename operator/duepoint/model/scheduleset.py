@@ -107,7 +107,7 @@ class RetentionFields(Fields):
     ended_seconds: Annotated[
         Int32 | None,
         within(0, 2_592_000),
-        "Seconds for which a one-off stays readable after its run has ended, at most 30 days. "
+        "How many seconds a one-off stays readable after its run has ended, at most 30 days. "
         "unset = 0.",
     ] = None
 

@@ -69,7 +69,7 @@ def plain(schema: Json, *, closed: bool = False) -> Json:
     """Return the schema in plain JSON Schema; of the rules only patterns stay.
 
     Args:
-        closed: forbid further fields, except in objects of which Kubernetes may know more.
+        closed: forbid further fields, except in objects that Kubernetes may know more of.
     """
     made = {key: value for key, value in schema.items() if not key.startswith(("x-", "nullable"))}
     for rule in schema.get(RULES, ()):

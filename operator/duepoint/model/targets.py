@@ -199,7 +199,7 @@ CatchUpLimit = Annotated[
 ]
 TimeZoneName = Annotated[
     TimeZone,
-    "IANA name of the time zone in which the expressions are read, such as Europe/Rome. Never the "
+    "IANA name of the time zone of the expressions, such as Europe/Rome. Never the "
     "machine's own zone. unset = Etc/UTC.",
 ]
 Dst = Annotated[DstFields, Keywords(default={})]

@@ -90,7 +90,7 @@ _WRAPPED = tuple(
     for network in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")
 )
 
-#: Forms in which inet_aton reads the last label of a host as a number; so must we.
+#: Forms of a host's last label that inet_aton reads as a number; so must we.
 _NUMBER = re.compile(r"^(0[xX][0-9A-Fa-f]*|[0-9]+)$")
 
 

@@ -94,7 +94,7 @@ OpenSlots = tuple[OpenSlot, ...]
 
 
 def listable_us(slots: OpenSlots, through_us: int) -> int:
-    """Return the highest watermark, at most this one, with which all open slots can be listed."""
+    """Return the highest watermark, at most this one, that lets all open slots be listed."""
     listed = [slot.slot_us for slot in slots if slot.is_listed]
     return through_us if len(listed) <= MOST_LISTED else min(through_us, listed[MOST_LISTED] - 1)
 

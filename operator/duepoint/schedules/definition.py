@@ -37,7 +37,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         created_us: metadata.creationTimestamp; anchor of ``@every`` without a startTime.
         not_before_us: only slots after it belong to this definition (the creation, the last
             timing edit, or the last resume).
-        rule: when it runs and with which policies.
+        rule: when it runs, and its policies.
         target: digest of the action's blob (``actions.py``), as text.
         started: runs of regular slots so far; counted only if the rule limits them.
         fingerprint: a hash of everything it was made from; equal fingerprints mean equal

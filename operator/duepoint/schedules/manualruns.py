@@ -91,7 +91,7 @@ class Wanted:
 
 
 def timeline(known: Definition) -> Slots:
-    """Return all slots of a Schedule, whether or not it is suspended."""
+    """Return all slots of a Schedule, even while it is suspended."""
     return timeline_of(known.rule, identity=known.identity, created_us=known.created_us)
 
 
@@ -125,7 +125,7 @@ def left(wanted: Wanted, line: Slots, cursor_us: int | None = None) -> int:
 def following(
     wanted: Wanted, line: Slots, cursor_us: int | None, *, whole_seconds: bool
 ) -> Iterator[int]:
-    """Yield the slots after the cursor, in the order in which they enter the queue."""
+    """Yield the slots after the cursor, in the order of entering the queue."""
     match wanted.slots:
         case Trigger(slot_us=slot_us):
             if cursor_us is None:
@@ -139,7 +139,7 @@ def following(
 
 
 def is_after(wanted: Wanted, slot_us: int, cursor_us: int | None) -> bool:
-    """Whether the slot comes after the cursor in the order in which slots enter the queue."""
+    """Whether the slot enters the queue after the cursor's."""
     if cursor_us is None:
         return True
     if isinstance(wanted.slots, Backfill) and wanted.slots.newest_first:

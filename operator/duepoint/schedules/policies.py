@@ -51,8 +51,8 @@ class Decision:
     Attributes:
         run: slots to run, oldest first.
         missed: slots that end without a run, oldest first.
-        following: the first slot not decided upon; None if no slot is left.
-        newest_us: the newest slot decided upon.
+        following: the first slot not decided; None if no slot is left.
+        newest_us: the newest slot decided.
     """
 
     run: tuple[Chosen, ...]

@@ -1,6 +1,6 @@
 """The slots of a schedule and their dues.
 
-A *slot* is an instant at which a schedule is due, identified by its UTC time. Its *due* is the
+A *slot* is an instant when a schedule is due, identified by its UTC time. Its *due* is the
 slot plus its jitter: never earlier, and before the next slot. This module compiles a rule into
 one expression (merges its texts, applies start and end), and finds the slot that belongs to the
 due of a chain point. Pure; instants are in microseconds since the epoch.

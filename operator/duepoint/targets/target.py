@@ -193,7 +193,7 @@ class EntryTarget(Target, Protocol):
 
 
 def give_up_us(firing: Firing, policy_deadline_us: int | None) -> int:
-    """Return the instant from which no attempt of the slot may start.
+    """Return the instant when attempts of the slot may no longer start.
 
     Args:
         policy_deadline_us: due + ``startingDeadlineSeconds``, None if unset. It ends the retries

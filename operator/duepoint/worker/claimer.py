@@ -100,7 +100,7 @@ class Claimer:
         #: The wake-ups of the newest connection; set before the first claim.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
-        #: Shards with due points for which there was no room.
+        #: Shards with due points that there was no room for.
         self._waiting: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[bool]] = set()
 
@@ -318,7 +318,7 @@ class Claimer:
     ) -> bool:
         """Carry a claim out; if its shard has more points due, claim those first."""
         if self._room.more.get(claim.shard):
-            # Planning takes a millisecond, in which the server can serve the next claim.
+            # Planning takes a millisecond; the server can serve the next claim meanwhile.
             for _ in range(_TURNS_TO_CLAIM):
                 await asyncio.sleep(0)
         return await self._firer.run(claim, holding, wait_to_begin)

@@ -389,7 +389,7 @@ class Question:
 
 
 def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
-    """Return the occurrence by which the slot waits; a retry or a ScheduleRun's keeps its own."""
+    """Return the occurrence that the slot waits as; a retry or a ScheduleRun's keeps its own."""
     point, record = attempt.point, attempt.record
     if point.kind in (PointKind.PLANNED, PointKind.QUEUED):
         before = record.attempt if point.kind is PointKind.QUEUED else 0

@@ -2,7 +2,7 @@
 
 An attempt and its outcome (``Tried``) become a finished point or a chain that moves on, a retry or
 a dead letter, and events. The module also ends checks, slots that wait for other runs, and points
-whose definition is gone. ``planning`` ends the slots for which no attempt is made.
+whose definition is gone. ``planning`` ends the slots that get no attempt.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ class _PointPlan:
                 reason, "it had waited for a run to end until concurrencyPolicy was edited"
             )
             return
-        # The instant from which its age counts: the replay of a dead letter, the request of a
+        # The instant that its age counts from: the replay of a dead letter, the request of a
         # ScheduleRun (not its slot), else the due of the slot.
         due_us = record.replayed_us or (
             (record.first_try_us or point.due_us)

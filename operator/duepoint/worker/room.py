@@ -193,7 +193,7 @@ class AttemptPlaces:
 
     @contextlib.asynccontextmanager
     async def of(self, attempt: Attempt, outline: Outline) -> AsyncIterator[float]:
-        """Hold the place in which an attempt at this action waits before its time begins."""
+        """Hold the place where an attempt at this action waits before its time begins."""
         namespace = attempt.definition.namespace
         if attempt.point.kind is points.PointKind.CHECK:
             await self._checks.wait(namespace)

@@ -242,7 +242,7 @@ class Settler:
             return refusal
 
     async def _settle(self, settlement: Settlement) -> None:
-        """Settle this; tried once more even if the claim is lost, for the sake of its outcomes."""
+        """Settle this; tried once more even if the claim is lost, because of its outcomes."""
         settled = await self._answer(
             functools.partial(self._settled, settlement),
             "settlement put off",

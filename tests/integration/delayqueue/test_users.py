@@ -9,7 +9,7 @@ from duepoint import errors
 from duepoint.delayqueue import delayqueue
 from tests.support import queueing, redisusers
 
-#: Each is of a category of which a user has something, or would undo what the others may do.
+#: Each is of a category that a user has something of, or would undo what the others may do.
 REFUSED = (
     ("CLIENT", "LIST"),
     ("CLIENT", "KILL", "ID", "1"),

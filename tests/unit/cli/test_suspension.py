@@ -1,4 +1,4 @@
-"""``duepoint suspend`` and ``resume`` of many Schedules, some of which others have suspended."""
+"""``duepoint suspend`` and ``resume`` of many Schedules; others have suspended some."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Questions, to each of which the person says no."""
+    """Questions; the person says no to each."""
     found: list[str] = []
     monkeypatch.setattr(options, "confirmed", lambda question, **_: found.append(question))
     return found

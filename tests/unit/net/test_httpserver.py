@@ -89,7 +89,7 @@ def serve() -> Serve:
     ids=["trailer", "extension", "chunk-size"],
 )
 async def test_what_frames_a_body_does_not_go_on_for_ever(serve, endless):
-    """A line of 40 kB, of which no end comes."""
+    """A line of 40 kB that does not end."""
     async with serve(head_bytes=4_096) as served:
         filler = b"0" if endless.endswith(b"\r\n") else b"x"
         said = await served.ask(CHUNKED + endless, filler * 300_000, filler * 300_000)

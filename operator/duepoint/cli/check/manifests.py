@@ -69,7 +69,7 @@ def documents(data: bytes) -> Iterator[Any]:
     A document that cannot be read yields an InvalidText, and those after it are read nevertheless:
     ``---`` at the start of a line always ends a document. JSON, as kubectl prints it, is read by a
     JSON decoder, which is faster. The depth of that decoder depends on the version of Python, so
-    the text is first clipped to a depth at which a spec is still refused.
+    the text is first clipped to a depth that is still refused in a spec.
     """
     try:
         if data[:1] == b"{":

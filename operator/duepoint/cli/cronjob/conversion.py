@@ -152,7 +152,7 @@ def imported(
     Args:
         namespace: for an object without one; None adds none.
         time_zone: that of the controller manager; None leaves it to the Schedule's default.
-        now_us: the instant from which to search for differences.
+        now_us: where the search for differences begins.
     """
     if source.trouble or not source.kind:
         judged = checks.check(source, namespace="", created_us=now_us)

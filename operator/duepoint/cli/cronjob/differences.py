@@ -49,7 +49,7 @@ class Difference:
         left_out: times of the Schedule that the CronJob does not have.
         added: times of the CronJob that the Schedule does not have.
         runs: how often the CronJob runs on that day.
-        remedy: the ``dst`` with which a Schedule has the CronJob's times; empty if there is none.
+        remedy: the ``dst`` that gives a Schedule the CronJob's times; empty if there is none.
     """
 
     day: str

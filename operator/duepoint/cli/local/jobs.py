@@ -215,7 +215,7 @@ def _command_of(
     """Return the command line and the variables of a container.
 
     Args:
-        metadata: the Pod template's metadata, to which variables may refer.
+        metadata: the Pod template's metadata; variables may refer to it.
 
     Raises:
         ValueError: it cannot run here; the message says what to write.

@@ -57,7 +57,7 @@ from duepoint.schedules.conditions import Reason
 
 #: The wait before a watch that was too old begins again with a list.
 _LIST_SECONDS = 0.5
-#: The failure reason of a Job for which only its Pods know the cause.
+#: The failure reason of a Job whose Pods alone know the cause.
 _OF_PODS = "BackoffLimitExceeded"
 #: The most reads of Pods in a second, and the timeout of one: the watch waits for them.
 _READS_PER_SECOND = 20
@@ -94,7 +94,7 @@ class JobSync:
         #: Jobs of Schedules that the watch shows, by their uids, and those of each Schedule.
         self._jobs: dict[str, OwnedJob] = {}
         self._of: dict[jobs.JobOwner, dict[str, OwnedJob]] = {}
-        #: The second in which Pods were last read, and the number of reads in it.
+        #: The second of the last read of Pods, and the number of reads in it.
         self._reads = (0, 0)
         #: By Schedule: names of Jobs that have ended; an empty name = more runs may start.
         self._ended: dict[str, set[str]] = {}

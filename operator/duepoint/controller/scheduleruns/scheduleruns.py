@@ -16,8 +16,8 @@ queue, every outcome reported so far, the Jobs. A slot that is in none of them w
 index, or never enqueued, and is enqueued again. In any other order, a slot that ends meanwhile
 would be missed in both places, and would run twice.
 
-From the first slot on, record and status name the uid of the Schedule, to which the ScheduleRun
-belongs then. No slot waits for a status. A Job stays in the history until the status shows its end.
+From the first slot on, a ScheduleRun belongs to one Schedule; record and status name its uid. No
+slot waits for a status. A Job stays in the history until the status shows its end.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ class Reporter:
         if not are_stored:
             raise errors.QueueUnavailable("what runs have come to is not stored yet")
         # The status shows all of the ledger's record, except that a Job is being replaced, and
-        # the active runs for which it has no room.
+        # the active runs that it has no room for.
         is_shown = not runs.replacing and len(runs.running) == len(schedule.last().active)
         if runs is schedule.summary and is_shown:
             self._term.services.outcomes.shown(uid)

@@ -350,7 +350,7 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
     """Return when the status will change without any event; None = never.
 
     If no event comes (a slot waits for others, or its receiver is away), nextScheduleTime would
-    stay in the past. An event mostly comes within moments, or after a burst: hence the grace.
+    stay in the past. An event mostly comes within moments, or after a burst, so there is a grace.
     """
     changes = [slot.due_us + watermark.OVERDUE_US for slot in state.open if slot.may_be_late]
     if state.open:

@@ -5,7 +5,7 @@ for ``PartialObjectMetadata``: an object costs kopf half a kilobyte, whether its
 or a megabyte, and a deeply nested JSON text never reaches kopf's recursive parser. The service that
 needs a changed object reads it. kopf lists before it watches. A list of 100,000 objects would cost
 it a minute, and our own list shows them anyway. So our session narrows kopf's lists to nothing, and
-kopf only gets the version from which to watch.
+kopf only gets the version to watch from.
 
 We use ``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for
 create and update would patch an annotation onto every object; an index is quadratic.)
@@ -57,7 +57,7 @@ def settings() -> kopf.OperatorSettings:
     tuned = kopf.OperatorSettings()
     # Our own events are coalesced and rate-limited elsewhere.
     tuned.posting.enabled = False
-    # Scanning would list and watch CRDs and namespaces, for which we have no rights and want none:
+    # Scanning would list and watch CRDs and namespaces. We have no rights to these and want none:
     # it would retry 403s for 54 s before the first watch begins.
     tuned.scanning.disabled = True
     tuned.watching.server_timeout = SERVER_TIMEOUT_SECONDS
@@ -278,7 +278,7 @@ async def rehearse() -> None:
     """Start kopf in a thread, and end it before it does anything; raises what its start raised.
 
     A standby first needs kopf when it leads. Without this it would count as ready until then, and a
-    rolling update could replace a working leader with Pods in which kopf cannot start.
+    rolling update could replace a working leader with Pods that cannot start kopf.
     """
     registry, stop = kopf.OperatorRegistry(), threading.Event()
 

@@ -75,7 +75,7 @@ class UnknownRecord(ValueError):
 class StoredIdentity(NamedTuple):
     """The parts of a stored definition that a comparison with the objects needs; kept small.
 
-    There may be millions. ``fingerprint`` is that of the object from which this was made.
+    There may be millions. ``fingerprint`` is that of the object that this was made from.
     """
 
     uid: str

@@ -93,7 +93,7 @@ def surplus(
     """Return letter and outcome of a retry that is one too many for its schedule.
 
     Args:
-        newest: the retry for which there is no room; its error is the reason, which all share.
+        newest: the retry that there is no room for; its error is the reason, which all share.
         packed: the record of the retry.
     """
     known, origin, slot_us = unpack_or_first(packed), newest.origin, points.slot_of(member)

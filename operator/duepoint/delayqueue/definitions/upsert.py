@@ -138,7 +138,7 @@ def _batches(rows: list[_Row]) -> Iterator[list[_Row]]:
 
 
 def _first_task(row: _Row) -> putting.Task:
-    """Return a row's first task: to replace the record from which its plan was made."""
+    """Return a row's first task: to replace the record that its plan was made from."""
     if row.arming.keep_chain and not row.arming.replaces:
         return putting.Task(row, row.kind, putting.NO_DUE, b"")  # only reads the record
     return _task(row, row.arming.replaces)
@@ -153,7 +153,7 @@ def _task(row: _Row, expected: bytes) -> putting.Task:
 
 
 def _fingerprint(stored: bytes) -> bytes:
-    """Return what a row must expect in order to replace the stored record."""
+    """Return what a row must expect to replace the stored record."""
     known = codec.readable(stored)
     return putting.ANYTHING if known is None else known.fingerprint
 

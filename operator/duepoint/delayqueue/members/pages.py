@@ -156,7 +156,7 @@ class MemberPages:
             behind = None  # of an earlier window: this one is read from its beginning
         last_us = min(until_us, points.DUE_LIMIT_US)
         read = await self._due_points(lanes.of_set(owner), since_us, last_us, limit + 1, behind)
-        #: The place up to which every shard was read.
+        #: The place that every shard was read to.
         horizon: tuple[int, messages.ShardId, bytes] | None = None
         listed: list[tuple[int, messages.ShardId, bytes]] = []
         for shard, (scored, is_cut) in read.items():

@@ -1,8 +1,8 @@
 """Routes the commands of the queue: to one server, or to the nodes of a cluster.
 
 The queue's services pass commands with full keys to ``Servers`` and get replies in order; they need
-not know which node has a shard, or that it just moved. ``homes`` tells on which server each channel
-is, for subscriptions; ``changes.generation`` grows when that may differ.
+not know which node has a shard, or that it just moved. ``homes`` tells which server each channel
+is on, for subscriptions; ``changes.generation`` grows when that may differ.
 
 For a cluster, redis-py's own client is not used. It has no hook to greet a node, so it would not
 notice that a server is another one or too old. It closes the connections to every node when one of

@@ -19,7 +19,7 @@ from duepoint.schedules import actions, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.specfields import SpecFindings
 
-#: The most members in one population of a shard with which its buckets stay small.
+#: The most members in one population of a shard; with more its buckets would grow large.
 _POPULATION = 98_000
 _MOST_SPREAD = 10
 
@@ -42,8 +42,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a spec, besides its target, that is stored in the queue.
 
     Attributes:
-        defaults: the rule of a member that says nothing but its time, for which ``rules.ONCE``
-            stands; its history limits mean nothing to members.
+        defaults: the rule of a member that says nothing but its time (``rules.ONCE``
+            stands for that); its history limits mean nothing to members.
         retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
     """
 

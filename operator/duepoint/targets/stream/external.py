@@ -6,8 +6,8 @@ new pool. Delivery is at least once: after a lost reply the entry is appended ag
 like any other. Whatever a foreign server does, an attempt ends in time and in bounded memory.
 
 The server may be anything. RESP2, which hiredis parses, has no bound of its own. So the bytes of a
-reply are counted before they are parsed: a reply has at most 4 KiB, and only types with which XADD,
-AUTH and SELECT answer. Anything else ends the connection (``RedisConnection``).
+reply are counted before they are parsed: a reply has at most 4 KiB, and only types that XADD,
+AUTH and SELECT answer with. Anything else ends the connection (``RedisConnection``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MOST_BYTES = 4096
 _TYPES = b"+-:$"
 
 Part = bytes | str | int
-#: An entry's id, with which XADD answers.
+#: An entry's id, as XADD answers.
 _ENTRY = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 _MOVED = re.compile(r"MOVED [0-9]{1,5} (\S{0,255}):([0-9]{1,5})")
 

@@ -221,7 +221,7 @@ def _url_of(host: str) -> str:
 
 # -- circuits --------------------------------------------------------------------------------------
 
-#: Age at which the copy is read again, in the background of the delivery that notices it.
+#: A copy of this age is read again, in the background of the delivery that notices it.
 FRESH_SECONDS = 1.0
 #: How long the very first delivery waits for the copy.
 _FIRST_SECONDS = 0.5

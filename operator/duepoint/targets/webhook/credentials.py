@@ -290,7 +290,7 @@ def _receiver(
 
 
 def _spellings(secret: str) -> Iterable[str]:
-    """Return a secret in the encodings in which a receiver may echo it."""
+    """Return a secret in the encodings that a receiver may echo it in."""
     return (
         secret,
         base64.b64encode(secret.encode()).decode(),

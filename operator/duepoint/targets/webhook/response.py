@@ -24,7 +24,7 @@ from duepoint.targets import outcome, target
 NETWORK = "network"
 
 _SECOND_US = 1_000_000
-#: Retry-After counts only in these answers, by which the receiver says that it is busy.
+#: Retry-After counts only in these answers, which say that the receiver is busy.
 _BUSY = frozenset({429, 503})
 
 

@@ -1,4 +1,4 @@
-// A table of any number of rows, of which only those in sight are elements.
+// A table of any number of rows; only those in sight are elements.
 //
 // All rows have the height that the style sheet gives `--row`. After a jump the rows in sight are made
 // first, those around them in the next frame. Keys: up, down, page up, page down,
@@ -52,7 +52,7 @@ export class Rows {
     return h("div", properties, button);
   }
 
-  // Marks the column by which the rows are in order.
+  // Marks the column that the rows are sorted by.
   mark(name, descending) {
     this.columns.forEach((column, place) => {
       const order = descending ? "descending" : "ascending";
