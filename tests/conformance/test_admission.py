@@ -40,7 +40,7 @@ class Gate:
 
     def definition(self, **changes):
         policy = rules.Policy(
-            concurrency=self.policy, max_concurrency=self.most, queue_limit=self.limit
+            concurrency_policy=self.policy, max_concurrency=self.most, queue_limit=self.limit
         )
         timing = rules.Timing(schedules=("@every 1m",))
         rule = rules.Rule(timing=timing, policy=policy)

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 
 from duepoint.delayqueue.definitions import codec
+from duepoint.model import targets
 from duepoint.schedules import definition, spec
 from duepoint.schedules import rule as rules
 
@@ -82,7 +83,7 @@ def raw_spec(**fields) -> bytes:
     """Return the JSON text of ``.spec``."""
     if "schedules" not in fields:
         fields.setdefault("schedule", "*/5 * * * *")
-    if not {"webhook", "jobTemplate", "stream"} & fields.keys():
+    if not fields.keys() & targets.KINDS:
         fields["webhook"] = {"url": "https://hooks.example.com/x"}
     return json.dumps(fields).encode()
 

@@ -28,7 +28,11 @@ _SHARED = rules.Rule(
         jitter_ms=1500,
     ),
     policy=rules.Policy(
-        deadline_seconds=120, catch_up="All", catch_up_limit=7, successful_limit=9, failed_limit=2
+        starting_deadline_seconds=120,
+        catch_up_policy="All",
+        catch_up_limit=7,
+        successful_jobs_history_limit=9,
+        failed_jobs_history_limit=2,
     ),
     whole_seconds=True,
 )

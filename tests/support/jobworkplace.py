@@ -56,7 +56,7 @@ class JobWorkplace(Workplace):
         rule = a_rule(
             changes.pop("schedule", "@every 10s"),
             whole_seconds=action is JOB,
-            policy={"concurrency": policy, **changes.pop("also", {})},
+            policy={"concurrency_policy": policy, **changes.pop("also", {})},
         )
         made = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
         self.known = await self.arm(made, action)

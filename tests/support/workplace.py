@@ -27,7 +27,6 @@ WEBHOOK = actions.Action(
 )
 EPOCH = messages.Epoch(1)
 LEASE_SECONDS = 10.0
-_KINDS = ("job", "webhook", "stream", "kafka")
 
 
 async def at_once() -> None:
@@ -74,7 +73,7 @@ class Workplace:
             self.queue,
             Firer(
                 queue=self.queue,
-                targets=self.targets or dict.fromkeys(_KINDS, self.target),
+                targets=self.targets or dict.fromkeys(actions.KINDS, self.target),
                 streams=self.streams or self.target,
                 clock=self.clock,
                 places=concurrency,

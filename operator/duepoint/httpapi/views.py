@@ -41,6 +41,10 @@ class MemberAnswer(answers.MemberView, rename="camel", omit_defaults=True):
     """A member as it is stored or was written; with nothing else, its writable fields."""
 
 
+#: Fields of a member that its policy has under the same names.
+_POLICY = set(MemberAnswer.__struct_fields__) & set(rules.Policy.__struct_fields__)
+
+
 def member(stored: values.StoredMember) -> MemberAnswer:
     return MemberAnswer(
         **_fields_of(stored),
@@ -89,15 +93,12 @@ def _fields_of(one: values.StoredMember | memberjson.ReadMember) -> dict[str, An
 
 @functools.lru_cache(maxsize=4_096)
 def _of_rule(rule: rules.Rule) -> dict[str, Any]:
-    timing, policy = rule.timing, rule.policy
+    timing = rule.timing
     fields: dict[str, Any] = {
+        **{name: getattr(rule.policy, name) for name in _POLICY},
         "time_zone": timing.time_zone,
         "dst": {"gap": timing.gap, "overlap": timing.overlap},
         "jitter": durations.format_duration(timing.jitter_ms * 1_000),
-        "starting_deadline_seconds": policy.deadline_seconds,
-        "catch_up_policy": policy.catch_up,
-        "catch_up_limit": policy.catch_up_limit,
-        "concurrency_policy": policy.concurrency,
         "suspend": timing.suspend,
     }
     if timing.schedules != rules.ONCE:

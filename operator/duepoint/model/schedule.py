@@ -16,7 +16,6 @@ from duepoint.model.vocabulary import (
     ATOMIC,
     Duration,
     Expression,
-    Fields,
     Int32,
     Int64,
     Keywords,
@@ -27,10 +26,22 @@ from duepoint.model.vocabulary import (
     one_of,
     within,
 )
-from duepoint.model.webhook import WebhookFields
 
 
-class ScheduleFields(Fields):
+class PolicyValues(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Fields that say how slots are treated, by their names; the default is the value if unset."""
+
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str = "Latest"
+    catch_up_limit: int = 100
+    concurrency_policy: str = "Allow"
+    max_concurrency: int = 1
+    queue_limit: int = 1
+    successful_jobs_history_limit: int = 3
+    failed_jobs_history_limit: int = 1
+
+
+class ScheduleFields(targets.TargetFields):
     """When to run, what to run, and what to do about slots that are late, missed or busy."""
 
     schedule: Annotated[
@@ -116,9 +127,6 @@ class ScheduleFields(Fields):
         within(0, 2_147_483_647),
         "How many failed Jobs are kept; older ones are deleted.",
     ] = None
-    webhook: WebhookFields | None = None
-    stream: targets.StreamFields | None = None
-    kafka: targets.KafkaFields | None = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         one_of("spec.", schedule="one expression", schedules="a list of them"),

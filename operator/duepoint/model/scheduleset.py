@@ -25,7 +25,6 @@ from duepoint.model.vocabulary import (
     one_of,
     within,
 )
-from duepoint.model.webhook import WebhookFields
 
 #: Most rows of ``spec.rows``, inline or in a ConfigMap.
 MOST_ROWS: Final = 10_000
@@ -140,7 +139,14 @@ class RowsFields(Fields):
     )
 
 
-class SetFields(Fields):
+class _TargetFields(targets.TargetFields, kw_only=True):
+    kafka: Annotated[
+        targets.KafkaFields | None,
+        "Target: a record produced to a Kafka topic for each slot of a member.",
+    ] = None
+
+
+class SetFields(_TargetFields):
     """What the members fire, their defaults, and how much the set may hold."""
 
     suspend: Annotated[
@@ -169,12 +175,6 @@ class SetFields(Fields):
         "Target: a Job for each slot of a member, as in CronJob. ttlSecondsAfterFinished is "
         "required.",
     ] = msgspec.Raw()
-    webhook: WebhookFields | None = None
-    stream: targets.StreamFields | None = None
-    kafka: Annotated[
-        targets.KafkaFields | None,
-        "Target: a record produced to a Kafka topic for each slot of a member.",
-    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         targets.ONE_TARGET,

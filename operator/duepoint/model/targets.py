@@ -25,7 +25,7 @@ from duepoint.model.vocabulary import (
     one_of,
     within,
 )
-from duepoint.model.webhook import SecretRefFields
+from duepoint.model.webhook import SecretRefFields, WebhookFields
 
 PAYLOAD_BYTES: Final = 64 * 1024
 #: Most entries that a stream in Duepoint's own Redis keeps.
@@ -114,6 +114,19 @@ class KafkaFields(Fields):
         "separated by commas) and, as needed, security.protocol, sasl.mechanism, username, "
         "password, ca.crt, tls.crt, tls.key.",
     ]
+
+
+class TargetFields(Fields, kw_only=True):
+    """The kinds of target beside a Job. Keyword-only, so that they follow a spec's own fields."""
+
+    webhook: WebhookFields | None = None
+    stream: StreamFields | None = None
+    kafka: KafkaFields | None = None
+
+
+#: The field of each kind of target.
+KINDS: Final = ("jobTemplate", *TargetFields.__struct_encode_fields__)
+ONE_TARGET: Final = one_of("spec.", **dict.fromkeys(KINDS, ""))
 
 
 @functools.cache
@@ -214,4 +227,3 @@ Payload = Annotated[
     "Any JSON up to 64 KiB, handed to every target - as an environment variable and annotation of "
     "a Job's Pods, in the body of a webhook, as a field of a stream entry. unset = null.",
 ]
-ONE_TARGET = one_of("spec.", jobTemplate="", webhook="", stream="", kafka="")

@@ -11,7 +11,7 @@ another meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, get_args
 
 import msgspec
 
@@ -164,7 +164,8 @@ class KafkaAction(targets.KafkaFields, tag="kafka", tag_field="kind"):
 
 
 Target = JobAction | WebhookAction | StreamAction | KafkaAction
-
+#: The action of each kind.
+KINDS: Final[Mapping[str, type[Target]]] = {each.kind: each for each in get_args(Target)}
 
 #: No payload. One object, because msgspec leaves out a default only where it is the same object.
 NO_PAYLOAD = msgspec.Raw()

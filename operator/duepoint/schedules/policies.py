@@ -96,7 +96,7 @@ def lone(policy: rules.Policy, due: DueSlot, now_us: int) -> Chosen | None:
     """Return the only overdue slot as one to run; None if it is too old."""
     late_us = now_us - due.due_us
     is_late = late_us > ON_TIME_US
-    if (is_late and policy.catch_up == "None") or (
+    if (is_late and policy.catch_up_policy == "None") or (
         policy.deadline_us is not None and late_us > policy.deadline_us
     ):
         return None
@@ -106,7 +106,7 @@ def lone(policy: rules.Policy, due: DueSlot, now_us: int) -> Chosen | None:
 def had_passed(slot_us: int, policy: rules.Policy, written_us: int) -> bool:
     """Whether a one-off was written too late for its instant, so that it does not run."""
     late_us = written_us - slot_us
-    if policy.catch_up == "None" and late_us > ON_TIME_US:
+    if policy.catch_up_policy == "None" and late_us > ON_TIME_US:
         return True
     return late_us > (WRITTEN_LATE_US if policy.deadline_us is None else policy.deadline_us)
 
@@ -118,7 +118,7 @@ def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) ->
         return Reason.DEADLINE_EXCEEDED
     newest_us = slots.newest_due(now_us)
     newer = 0 if newest_us is None else slots.count(slot_us, newest_us)
-    match policy.catch_up:
+    match policy.catch_up_policy:
         case "All" if newer >= policy.catch_up_limit:
             return Reason.CATCH_UP_POLICY
         case "Latest" if newer:
@@ -192,7 +192,7 @@ class _Overdue:
 
     @property
     def _most(self) -> int:
-        match self.policy.catch_up:
+        match self.policy.catch_up_policy:
             case "Latest":
                 return 1
             case "All":
@@ -208,7 +208,7 @@ class _Overdue:
 
     @property
     def _on_time_edge_us(self) -> int:
-        return self.now_us - ON_TIME_US if self.policy.catch_up == "None" else 0
+        return self.now_us - ON_TIME_US if self.policy.catch_up_policy == "None" else 0
 
     def _count_too_old(self) -> int:
         edge_us = min(self._deadline_edge_us, self.newest_us + 1)

@@ -18,6 +18,7 @@ import msgspec
 from duepoint.expressions import descriptors
 from duepoint.expressions.expression import LAST_US
 from duepoint.expressions.syntax import WHITE
+from duepoint.model.schedule import PolicyValues
 
 DEFAULT_ZONE = "Etc/UTC"
 
@@ -54,24 +55,15 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cach
 _LONGEST_DEADLINE_SECONDS = LAST_US // 1_000_000
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Policy(PolicyValues, frozen=True, kw_only=True, omit_defaults=True):
     """How to treat slots that are late, missed or busy, and how many finished Jobs to keep."""
-
-    deadline_seconds: int | None = None
-    catch_up: str = "Latest"
-    catch_up_limit: int = 100
-    concurrency: str = "Allow"
-    max_concurrency: int = 1
-    queue_limit: int = 1
-    successful_limit: int = 3
-    failed_limit: int = 1
 
     @property
     def deadline_us(self) -> int | None:
         """How late a slot may start; None = no limit. A deadline of 0 means "only on time"."""
-        if self.deadline_seconds is None:
+        if self.starting_deadline_seconds is None:
             return None
-        return min(max(self.deadline_seconds, 1), _LONGEST_DEADLINE_SECONDS) * 1_000_000
+        return min(max(self.starting_deadline_seconds, 1), _LONGEST_DEADLINE_SECONDS) * 1_000_000
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

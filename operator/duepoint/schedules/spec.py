@@ -114,7 +114,7 @@ def _shape(raw: bytes) -> _Shape:
     action = _action(fields, findings)
     rule = rules.Rule(
         timing=_timing(fields, findings),
-        policy=_policy(fields),
+        policy=specfields.policy(fields, rules.Policy()),
         whole_seconds=is_given(fields.job_template),
     )
     blob = b"" if action is None else actions.encode(action)
@@ -170,21 +170,6 @@ def _check_slots(
             findings.add(path, str(error))
             if path == "spec.timeZone":
                 return
-
-
-# -- late, missed, busy ----------------------------------------------------------------------
-
-
-def _policy(fields: ScheduleFields) -> rules.Policy:
-    usual = rules.Policy()
-    succeeded, failed = fields.successful_jobs_history_limit, fields.failed_jobs_history_limit
-    return msgspec.structs.replace(
-        specfields.policy(fields, usual),
-        max_concurrency=fields.max_concurrency or 1,
-        queue_limit=fields.queue_limit or 1,
-        successful_limit=usual.successful_limit if succeeded is None else succeeded,
-        failed_limit=usual.failed_limit if failed is None else failed,
-    )
 
 
 # -- what ------------------------------------------------------------------------------------

@@ -215,17 +215,11 @@ def _wrong(path: str, message: str) -> errors.InvalidSpec:
     )
 
 
-def policy(
-    fields: ScheduleFields | DefaultsFields | OptionFields, usual: rules.Policy
-) -> rules.Policy:
-    """Return the policy for late, missed and busy slots; ``usual`` fills in what is not set."""
-    said = {
-        "deadline_seconds": fields.starting_deadline_seconds,
-        "catch_up": fields.catch_up_policy,
-        "catch_up_limit": fields.catch_up_limit,
-        "concurrency": fields.concurrency_policy or None,  # CronJob accepts an empty text, too
-    }
-    given = {name: value for name, value in said.items() if value is not None}
+def policy(fields: vocabulary.Fields, usual: rules.Policy) -> rules.Policy:
+    """Return the policy of the fields that are set; ``usual`` fills in the others, by name."""
+    said = {name: getattr(fields, name, None) for name in usual.__struct_fields__}
+    # CronJob accepts an empty text, too
+    given = {name: value for name, value in said.items() if value not in (None, "")}
     return msgspec.structs.replace(usual, **given)
 
 
@@ -278,8 +272,7 @@ def target(fields: ScheduleFields | SetFields, findings: SpecFindings) -> action
         return job(fields.job_template, findings)
     if fields.webhook is not None:
         return webhook(fields.webhook, findings)
-    if fields.kafka is not None:
-        return actions.KafkaAction(**msgspec.structs.asdict(fields.kafka))
-    if fields.stream is not None:
-        return actions.StreamAction(**msgspec.structs.asdict(fields.stream))
+    for name in model.TargetFields.__struct_fields__:
+        if (given := getattr(fields, name)) is not None:
+            return actions.KINDS[name](**msgspec.structs.asdict(given))
     return None

@@ -89,7 +89,7 @@ class Question:
         self._known = attempt.definition
         self._place = self._known.namespace, self._known.name, self._known.uid
         #: The schedule's policy, or the one that a ScheduleRun sets instead.
-        self._policy = attempt.record.concurrency or self._known.rule.policy.concurrency
+        self._policy = attempt.record.concurrency or self._known.rule.policy.concurrency_policy
         #: The name of the slot's own Job; empty if it makes none.
         is_job = isinstance(firing.action.target, actions.JobAction)
         self._job = jobtarget.job_name(firing) if is_job else ""
@@ -186,7 +186,7 @@ class Question:
     def _request(self, facts: Facts) -> overlaps.Request:
         attempt, known, policy = self._attempt, self._known, self._known.rule.policy
         mark = str(known.generation)
-        if policy.concurrency == overlaps.ALLOW:
+        if policy.concurrency_policy == overlaps.ALLOW:
             mark = f"{mark}/{self._settler.claim.id.hex()}"  # other runs are not counted
         is_queue = self._policy == overlaps.QUEUE
         return overlaps.Request(
@@ -299,7 +299,7 @@ class Question:
         if any(job.slot_us > attempt.slot_us for job in listed):
             return True
         has_started = attempt.point.kind is PointKind.RETRY
-        if self._exists or not has_started or self._known.rule.policy.catch_up == "None":
+        if self._exists or not has_started or self._known.rule.policy.catch_up_policy == "None":
             return False
         return self._is_behind()
 

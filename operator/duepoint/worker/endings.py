@@ -393,7 +393,7 @@ def _retry(
         record=record,
         source=attempt.point.member,
         origin=fields,
-        open_limit=policy.catch_up_limit if policy.catch_up == "All" else 0,
+        open_limit=policy.catch_up_limit if policy.catch_up_policy == "All" else 0,
     )
 
 

@@ -335,7 +335,7 @@ def _batch(
 def is_ordinary(rule: rules.Rule) -> bool:
     """Whether its slots depend neither on a schedule's own name nor on its count of runs."""
     timing = rule.timing
-    is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
+    is_counted = timing.max_runs is not None or rule.policy.concurrency_policy != "Allow"
     is_bounded = (timing.start_us, timing.end_us) != (None, None)
     if is_counted or (is_bounded and timing.schedules == rules.ONCE):
         return False

@@ -276,7 +276,7 @@ class _PointPlan:
 
     def _is_judged(self) -> bool:
         """Whether a policy decides if a slot starts: the chain is split then, so it can wait."""
-        return self._known.rule.policy.concurrency != overlaps.ALLOW
+        return self._known.rule.policy.concurrency_policy != overlaps.ALLOW
 
     def _split(
         self,
@@ -393,7 +393,7 @@ class _PointPlan:
         The new policy lets no slot wait. All that waited are judged together, as after an outage.
         """
         policy = self._known.rule.policy
-        if self._point.kind is not PointKind.QUEUED or policy.concurrency == overlaps.QUEUE:
+        if self._point.kind is not PointKind.QUEUED or policy.concurrency_policy == overlaps.QUEUE:
             return None
         judged_us = self._claim.judged_us
         return policies.refusal(

@@ -28,9 +28,11 @@ START_US = at("2026-03-01 12:00:00")
 
 policy_fields = st.fixed_dictionaries(
     {
-        "catch_up": st.sampled_from(("Latest", "All", "None")),
+        "catch_up_policy": st.sampled_from(("Latest", "All", "None")),
         "catch_up_limit": st.integers(1, 130),
-        "deadline_seconds": st.none() | st.sampled_from((0, 1, 9, 60, 600)) | st.integers(0, 4_000),
+        "starting_deadline_seconds": st.none()
+        | st.sampled_from((0, 1, 9, 60, 600))
+        | st.integers(0, 4_000),
     }
 )
 timings = st.builds(
@@ -76,9 +78,9 @@ def test_every_overdue_slot_ends_as_the_loops_say(timing, policy, late_us):
     run, missed = naive.judged(
         overdue,
         now_us,
-        catch_up=policy["catch_up"],
+        catch_up=policy["catch_up_policy"],
         limit=policy["catch_up_limit"],
-        deadline_seconds=policy["deadline_seconds"],
+        deadline_seconds=policy["starting_deadline_seconds"],
     )
     decision = policies.decide(timeline, rule.policy, chain_due_us=first.due_us, now_us=now_us)
     assert [one.slot_us for one in decision.run] == run
@@ -99,9 +101,11 @@ class Life:
         self._fields = {
             "schedules": list(timing.schedules),
             "jitter": f"{timing.jitter_ms}ms",
-            "catchUpPolicy": policy["catch_up"],
-            "catchUpLimit": policy["catch_up_limit"] if policy["catch_up"] == "All" else None,
-            "startingDeadlineSeconds": policy["deadline_seconds"],
+            "catchUpPolicy": policy["catch_up_policy"],
+            "catchUpLimit": policy["catch_up_limit"]
+            if policy["catch_up_policy"] == "All"
+            else None,
+            "startingDeadlineSeconds": policy["starting_deadline_seconds"],
         }
         self._generation = 0
         self._stored = None
@@ -177,9 +181,9 @@ def test_a_life_of_outages_and_suspensions_is_the_one_that_the_loops_tell(life):
                 run, missed = naive.judged(
                     overdue,
                     now_us,
-                    catch_up=policy["catch_up"],
+                    catch_up=policy["catch_up_policy"],
                     limit=policy["catch_up_limit"],
-                    deadline_seconds=policy["deadline_seconds"],
+                    deadline_seconds=policy["starting_deadline_seconds"],
                 )
                 expected_run += run
                 expected_missed += missed

@@ -18,9 +18,9 @@ SECOND = 1_000_000
     late_seconds=st.integers(0, 2000),
     policy=st.fixed_dictionaries(
         {
-            "catch_up": st.sampled_from(["Latest", "All", "None"]),
+            "catch_up_policy": st.sampled_from(["Latest", "All", "None"]),
             "catch_up_limit": st.integers(1, 50),
-            "deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
+            "starting_deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
         }
     ),
     jitter_ms=st.sampled_from([0, 50, 30_000]),
@@ -50,9 +50,9 @@ def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy
     back=st.integers(0, 60),
     policy=st.fixed_dictionaries(
         {
-            "catch_up": st.sampled_from(["Latest", "All", "None"]),
+            "catch_up_policy": st.sampled_from(["Latest", "All", "None"]),
             "catch_up_limit": st.integers(1, 50),
-            "deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
+            "starting_deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
         }
     ),
     jitter_ms=st.sampled_from([0, 50, 30_000]),

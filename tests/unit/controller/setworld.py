@@ -6,6 +6,7 @@ from typing import Any
 
 from duepoint.delayqueue.members import values
 from duepoint.kube import schedules
+from duepoint.model import targets
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.sets.setrecord import SetRecord
@@ -26,7 +27,7 @@ class SetWorld(World):
     ) -> dict[str, Any]:
         """Create or edit a set; a webhook unless told otherwise."""
         spec = dict(fields)
-        if not {"webhook", "jobTemplate", "stream", "kafka"} & spec.keys():
+        if not spec.keys() & targets.KINDS:
             spec["webhook"] = {"url": "https://hooks.example.com/x"}
         manifest = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
         applied = await self.api.apply(schedules.SET_PLURAL, manifest)

@@ -20,6 +20,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobbuilder, jobs, port, schedules
+from duepoint.model import targets
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import Definition
 from tests.fakes.fakeclock import FakeClock
@@ -164,7 +165,7 @@ class World:
     async def apply(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
         """Create or edit a Schedule; a webhook every five minutes unless told otherwise."""
         spec = {"schedule": "*/5 * * * *", **fields}
-        if not {"webhook", "jobTemplate", "stream", "kafka"} & spec.keys():
+        if not spec.keys() & targets.KINDS:
             spec["webhook"] = {"url": "https://hooks.example.com/x"}
         manifest = {"metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec}
         applied = await self.api.apply("schedules", manifest)

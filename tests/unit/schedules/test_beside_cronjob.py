@@ -50,7 +50,7 @@ def test_more_than_a_hundred_missed_slots_are_no_reason_to_stop_or_to_complain()
 @pytest.mark.parametrize("deadline", [0, 1, 5, 9])
 def test_a_short_deadline_runs_what_is_on_time(deadline):
     # CronJob warns of deadlines below 10 s, and with 0 never runs anything.
-    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": deadline})
+    rule = a_rule("*/5 * * * *", policy={"starting_deadline_seconds": deadline})
     assert ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:00.400"))
     late = decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:09.500")
     assert [each.reason for each in late.missed] == [Reason.DEADLINE_EXCEEDED]
@@ -58,7 +58,7 @@ def test_a_short_deadline_runs_what_is_on_time(deadline):
 
 def test_a_period_longer_than_its_deadline_goes_on():
     # In CronJob its base moves with the deadline, and the next run is for ever in the future.
-    rule = a_rule("@every 1h", policy={"deadline_seconds": 60})
+    rule = a_rule("@every 1h", policy={"starting_deadline_seconds": 60})
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
     due, fired = timeline.next_after(CREATED_US), 0
     for _ in range(5):

@@ -27,30 +27,30 @@ def missed(decision) -> dict[Reason, int]:
 @pytest.mark.parametrize(
     ("policy", "expected", "reasons"),
     [
-        ({"catch_up": "Latest"}, ["12:20"], {Reason.CATCH_UP_POLICY: 4}),
+        ({"catch_up_policy": "Latest"}, ["12:20"], {Reason.CATCH_UP_POLICY: 4}),
         (
-            {"catch_up": "All"},
+            {"catch_up_policy": "All"},
             ["12:00", "12:05", "12:10", "12:15", "12:20"],
             {},
         ),
         (
-            {"catch_up": "All", "catch_up_limit": 2},
+            {"catch_up_policy": "All", "catch_up_limit": 2},
             ["12:15", "12:20"],
             {Reason.CATCH_UP_POLICY: 3},
         ),
-        ({"catch_up": "None"}, [], {Reason.CATCH_UP_POLICY: 5}),
+        ({"catch_up_policy": "None"}, [], {Reason.CATCH_UP_POLICY: 5}),
         (
-            {"catch_up": "All", "deadline_seconds": 600},
+            {"catch_up_policy": "All", "starting_deadline_seconds": 600},
             ["12:15", "12:20"],
             {Reason.DEADLINE_EXCEEDED: 3},
         ),
         (
-            {"catch_up": "Latest", "deadline_seconds": 600},
+            {"catch_up_policy": "Latest", "starting_deadline_seconds": 600},
             ["12:20"],
             {Reason.DEADLINE_EXCEEDED: 3, Reason.CATCH_UP_POLICY: 1},
         ),
         (
-            {"catch_up": "Latest", "deadline_seconds": 60},
+            {"catch_up_policy": "Latest", "starting_deadline_seconds": 60},
             [],
             {Reason.DEADLINE_EXCEEDED: 5},
         ),
@@ -73,7 +73,7 @@ def test_of_five_overdue_slots_the_policy_chooses(policy, expected, reasons):
 
 
 def test_a_deadline_of_zero_means_on_time_with_a_second_of_grace():
-    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": 0})
+    rule = a_rule("*/5 * * * *", policy={"starting_deadline_seconds": 0})
     assert ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:00.900"))
     late = decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:01.100")
     assert missed(late) == {Reason.DEADLINE_EXCEEDED: 1}
@@ -97,7 +97,7 @@ def test_jitter_makes_a_slot_due_later_and_never_early():
 
 
 def test_a_slot_at_the_very_end_of_its_deadline_runs_and_a_moment_later_it_is_missed():
-    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": 60})
+    rule = a_rule("*/5 * * * *", policy={"starting_deadline_seconds": 60})
     in_time = decide(rule, "2026-03-01 12:00:00", "2026-03-01 12:01:00")
     assert ran(in_time) == [at("2026-03-01 12:00:00")]
     assert missed(in_time) == {}
@@ -107,7 +107,7 @@ def test_a_slot_at_the_very_end_of_its_deadline_runs_and_a_moment_later_it_is_mi
 
 
 def test_a_deadline_counts_from_the_due_and_not_from_the_slot():
-    rule = a_rule("*/5 * * * *", jitter_ms=240_000, policy={"deadline_seconds": 1_200})
+    rule = a_rule("*/5 * * * *", jitter_ms=240_000, policy={"starting_deadline_seconds": 1_200})
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
     oldest = timeline.due_slot(at("2026-03-01 12:00"))
     assert oldest.due_us > oldest.slot_us
@@ -123,11 +123,11 @@ def test_a_deadline_counts_from_the_due_and_not_from_the_slot():
 @pytest.mark.parametrize(
     "policy",
     [
-        {"catch_up": "All"},
-        {"catch_up": "All", "catch_up_limit": 5},
-        {"catch_up": "All", "deadline_seconds": 600},
-        {"catch_up": "Latest"},
-        {"catch_up": "None"},
+        {"catch_up_policy": "All"},
+        {"catch_up_policy": "All", "catch_up_limit": 5},
+        {"catch_up_policy": "All", "starting_deadline_seconds": 600},
+        {"catch_up_policy": "Latest"},
+        {"catch_up_policy": "None"},
     ],
     ids=["all", "five", "deadline", "latest", "none"],
 )

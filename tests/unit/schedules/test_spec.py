@@ -23,9 +23,9 @@ def refused(**fields) -> list[tuple[str, str, str]]:
 def test_unset_fields_have_the_documented_values():
     spec = a_spec()
     assert spec.rule.timing.time_zone == "Etc/UTC"
-    assert spec.rule.policy.catch_up == "Latest"
+    assert spec.rule.policy.catch_up_policy == "Latest"
     assert spec.rule.policy.catch_up_limit == 100
-    assert spec.rule.policy.deadline_seconds is None
+    assert spec.rule.policy.starting_deadline_seconds is None
     webhook = spec.action.target
     assert (webhook.method, webhook.timeout_seconds, webhook.success) == ("POST", 30, ("2xx",))
     assert webhook.retry == actions.RetryRule()

@@ -38,7 +38,7 @@ async def place():
 
 
 async def test_a_point_that_cannot_be_judged_is_buried_and_its_neighbours_fire(place, monkeypatch):
-    rule = a_rule("@every 10s", policy={"concurrency": "Forbid"})  # so that its name matters
+    rule = a_rule("@every 10s", policy={"concurrency_policy": "Forbid"})  # so that its name matters
     await place.arm(every("10s", uid="bad", name="bad", rule=rule))
     for number in range(8):
         await place.arm(every("10s", uid=f"good-{number}", name=f"good-{number}"))
@@ -130,7 +130,7 @@ def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
 
 
 async def test_workers_that_die_in_recovery_run_no_slot_that_the_policy_refuses(place):
-    strict = a_rule("@every 5m", policy={"catch_up": "None"})
+    strict = a_rule("@every 5m", policy={"catch_up_policy": "None"})
     await place.arm(every("5m", rule=strict), SLOW)
     await place.clock.advance(3600 + 120)
     shards = sorted(place.queue.shards)

@@ -31,10 +31,10 @@ SCHEDULES = [
 LATE_SECONDS = [0, 0.3, 4.9, 9.9, 10.1, 59.9, 60.0, 61.0, 300.0]
 POLICIES = [
     {},
-    {"catch_up": "None"},
-    {"catch_up": "All"},
-    {"deadline_seconds": 0},
-    {"deadline_seconds": 30},
+    {"catch_up_policy": "None"},
+    {"catch_up_policy": "All"},
+    {"starting_deadline_seconds": 0},
+    {"starting_deadline_seconds": 30},
 ]
 
 
@@ -153,7 +153,7 @@ def test_the_oldest_overdue_slot_is_appended_where_all_of_them_run(schedule, pol
     [
         a_rule("H * * * *"),
         a_rule("0 * * * *", jitter_ms=1000),
-        a_rule("0 * * * *", policy={"concurrency": "Forbid"}),
+        a_rule("0 * * * *", policy={"concurrency_policy": "Forbid"}),
         a_rule("@every 1s"),
         a_rule("@at 2026-03-01T12:00:00Z"),
     ],

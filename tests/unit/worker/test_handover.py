@@ -74,7 +74,7 @@ async def _behind(monkeypatch, *, count=FEW, payload=b"null", **policy):
         known = a_definition(
             created_us=NOON, not_before_us=NOON, name=f"s-{number}",
             uid=f"6f1c9a34-0000-4000-8000-{number:012}",
-            rule=a_rule("@every 1s", policy={"catch_up": "All", **policy}),
+            rule=a_rule("@every 1s", policy={"catch_up_policy": "All", **policy}),
         )  # fmt: skip
         await place.arm(known, action)
     await place.clock.advance(BEHIND + 0.5)

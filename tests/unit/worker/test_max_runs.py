@@ -32,7 +32,7 @@ async def limited(place, most, *, period="10s", jobs=True, policy=None, **change
 
 
 async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
-    known = await limited(place, 3, policy={"catch_up": "All"})
+    known = await limited(place, 3, policy={"catch_up_policy": "All"})
     await place.clock.advance(100)
     async with place.working(place.a_worker()):
         await place.clock.advance(100)

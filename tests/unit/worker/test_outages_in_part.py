@@ -10,7 +10,7 @@ from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
-ALL = {"catch_up": "All", "catch_up_limit": 1_000}
+ALL = {"catch_up_policy": "All", "catch_up_limit": 1_000}
 
 
 @pytest.fixture

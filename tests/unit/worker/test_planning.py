@@ -89,7 +89,9 @@ def test_an_edit_of_the_timing_supersedes_regular_slots_but_not_their_retries(ki
 
 def test_a_slot_claimed_on_time_runs_again_after_a_death_however_late_it_is_by_then():
     known = a_definition(
-        rule=a_rule("*/5 * * * *", policy={"catch_up": "None", "deadline_seconds": 60})
+        rule=a_rule(
+            "*/5 * * * *", policy={"catch_up_policy": "None", "starting_deadline_seconds": 60}
+        )
     )
     claim = a_claim(chain_of(known), now=at("2026-03-01 12:02"), first_us=NOON, reclaimed=3)
     ((attempt,),) = assign(claim, known).attempts
@@ -100,10 +102,10 @@ def test_a_slot_claimed_on_time_runs_again_after_a_death_however_late_it_is_by_t
 @pytest.mark.parametrize(
     ("policy", "run", "missed"),
     [
-        ({"catch_up": "None"}, [], {Reason.CATCH_UP_POLICY: 12}),
-        ({"catch_up": "Latest"}, ["12:55"], {Reason.CATCH_UP_POLICY: 11}),
+        ({"catch_up_policy": "None"}, [], {Reason.CATCH_UP_POLICY: 12}),
+        ({"catch_up_policy": "Latest"}, ["12:55"], {Reason.CATCH_UP_POLICY: 11}),
         (
-            {"catch_up": "All", "deadline_seconds": 900},
+            {"catch_up_policy": "All", "starting_deadline_seconds": 900},
             ["12:45", "12:50", "12:55"],
             {Reason.DEADLINE_EXCEEDED: 9},
         ),
@@ -158,7 +160,7 @@ def test_the_age_of_a_run_by_hand_counts_from_when_it_was_wanted(kind):
 def everything():
     """Runs what it missed, however much."""
     return a_definition(
-        rule=a_rule("* * * * *", policy={"catch_up": "All", "catch_up_limit": 10_000})
+        rule=a_rule("* * * * *", policy={"catch_up_policy": "All", "catch_up_limit": 10_000})
     )
 
 

@@ -190,7 +190,7 @@ def simulate(
     outages = sorted(_outage(text, zone) for text in down)
     for _, spec in found:
         # Runs take no time here, so no slot overlaps the run of another.
-        policy = spec.rule.policy.concurrency
+        policy = spec.rule.policy.concurrency_policy
         lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
         if lasts and policy != "Allow":
             output.complain(

@@ -264,7 +264,7 @@ def differences_of(content: dict[str, Any], spec: ScheduleSpec, from_us: int) ->
             "spec.timeZone",
             "unset: a CronJob takes the zone of its controller manager, a Schedule Etc/UTC",
         )
-    deadline = spec.rule.policy.deadline_seconds
+    deadline = spec.rule.policy.starting_deadline_seconds
     if deadline is not None and deadline < 10:
         yield note(
             "spec.startingDeadlineSeconds",

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from duepoint.cli import output
 from duepoint.cli.schedules import commands, facts
+from duepoint.model.targets import KINDS
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import diagnosis
 
@@ -266,8 +267,8 @@ def _step(event: RunEvent) -> tuple[object, ...]:
     return event.state, event.reason, event.attempts
 
 
-#: The record's word for a target, by the field of the spec.
-_TARGETS = {"jobTemplate": "Job", "webhook": "webhook", "stream": "stream", "kafka": "kafka"}
+#: The record's word for a target that has another one than its field.
+_WORDS = {"jobTemplate": "Job"}
 
 
 def _record(event: RunEvent, spec: Mapping[str, Any]) -> Record:
@@ -276,7 +277,7 @@ def _record(event: RunEvent, spec: Mapping[str, Any]) -> Record:
         "at": output.time(event.at_us),
         "namespace": event.namespace,
         "schedule": event.name,
-        "target": next((word for field, word in _TARGETS.items() if spec.get(field)), ""),
+        "target": next((_WORDS.get(field, field) for field in KINDS if spec.get(field)), ""),
         "scheduledTime": output.time(event.slot_us),
         "trigger": event.trigger,
         "state": "Retrying" if event.is_retrying else event.state.value,

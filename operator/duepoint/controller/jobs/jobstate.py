@@ -211,7 +211,7 @@ def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ..
     """Return the Jobs beyond the limits: successful ones, then failed ones, each oldest first."""
     by_age = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
-        ([job for job in by_age if job.succeeded], policy.successful_limit),
-        ([job for job in by_age if not job.succeeded], policy.failed_limit),
+        ([job for job in by_age if job.succeeded], policy.successful_jobs_history_limit),
+        ([job for job in by_age if not job.succeeded], policy.failed_jobs_history_limit),
     )
     return tuple(job for group, limit in groups for job in group[: max(0, len(group) - limit)])

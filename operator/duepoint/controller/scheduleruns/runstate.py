@@ -127,7 +127,7 @@ def open_next(wanted: Wanted, known: Definition, course: Progress) -> list[int]:
     most, policy = 1, known.rule.policy
     if isinstance(wanted.slots, Backfill):
         most = wanted.slots.max_parallel
-        if policy.concurrency != "Allow":
+        if policy.concurrency_policy != "Allow":
             most = min(most, max(1, policy.max_concurrency))
     room = max(0, most - len(course.open))
     following = manualruns.following(

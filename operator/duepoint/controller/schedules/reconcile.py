@@ -180,7 +180,7 @@ class Reconciler:
 
         # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
         # API server must not keep an edit out of the queue.
-        if stored is not None and stored.rule.policy.concurrency == overlaps.QUEUE:
+        if stored is not None and stored.rule.policy.concurrency_policy == overlaps.QUEUE:
             others.jobs.job_ended(seen.uid, "")  # slots that wait for others may start, or end
         pending = "" if verdict is None else verdict.message
         report = statusconditions.stored(wanted, made, is_new=not is_accepted, pending=pending)

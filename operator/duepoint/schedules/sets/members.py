@@ -322,10 +322,10 @@ def _rule(
         raise _Refused(problem.path.lstrip("."), problem.message)
     zone_data = _zone_data(timing.time_zone)
     policy = specfields.policy(member, defaults.policy)
-    if defaults.whole_seconds and policy.concurrency != rules.Policy().concurrency:
+    if defaults.whole_seconds and policy.concurrency_policy != rules.Policy().concurrency_policy:
         message = (
-            f"{policy.concurrency} cannot hold for the Jobs of members, because their ends are not "
-            "followed: write Allow, or make a Schedule of what must not overlap"
+            f"{policy.concurrency_policy} cannot hold for the Jobs of members, because their ends "
+            "are not followed: write Allow, or make a Schedule of what must not overlap"
         )
         raise _Refused("concurrencyPolicy", message)
     timing = msgspec.structs.replace(

@@ -55,7 +55,7 @@ def finished(slot: int, *, succeeded: bool = True) -> OwnedJob:
 def test_the_oldest_beyond_each_limit_go():
     listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
     listed += [finished(slot, succeeded=False) for slot in (7, 6)]
-    policy = Policy(successful_limit=3, failed_limit=1)
+    policy = Policy(successful_jobs_history_limit=3, failed_jobs_history_limit=1)
     assert [job.slot_us for job in jobstate.too_many(listed, policy)] == [1, 2, 6]
 
 

@@ -14,7 +14,7 @@ NOW_US = 1_795_000_000_000_000
 SETTINGS = setspec.SetSettings(
     defaults=rules.Rule(
         timing=rules.Timing(schedules=rules.ONCE, time_zone="Europe/Rome", jitter_ms=5_000),
-        policy=rules.Policy(deadline_seconds=60),
+        policy=rules.Policy(starting_deadline_seconds=60),
     ),
     limits=setspec.SetLimits(payload_bytes=64),
 )
@@ -28,7 +28,7 @@ def test_what_a_member_does_not_say_comes_from_its_set():
     found = row(b'{"id": "a", "schedule": "0 9 * * *"}')
     timing = found.rule.timing
     assert (timing.time_zone, timing.jitter_ms) == ("Europe/Rome", 5_000)
-    assert found.rule.policy.deadline_seconds == 60
+    assert found.rule.policy.starting_deadline_seconds == 60
     assert (found.at_us, found.payload) == (None, b"")
 
 
