@@ -21,6 +21,8 @@ STAMP := $(or $(ANY_STAMP),$(VENV)/.complete-$(VERSION))
 # Without the development environment `make demo` makes a smaller one, in half the time.
 DEMO_VENV := $(if $(wildcard $(VENV)/.complete-*),$(VENV),.venv-demo)
 DEMO_STAMP = $(if $(filter $(VENV),$(DEMO_VENV)),$(STAMP),$(DEMO_VENV)/.complete-$(VERSION))
+# The schema for editors, which the first line of each example names.
+SCHEMA := docs/schemas/duepoint.json
 FILES ?= examples
 PYTEST_ARGS ?=
 UV := .venv-uv/bin/uv
@@ -40,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Running
 
 .PHONY: demo
-demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
+demo: $(DEMO_STAMP) $(SCHEMA) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
 	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
 
 # What is imported is compiled when it is, which is a tenth of everything.
@@ -49,8 +51,12 @@ demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live v
 	@UV_PROJECT_ENVIRONMENT=.venv-demo $(SYNC) --no-dev --no-install-project --extra run
 	@touch $@
 
+$(SCHEMA): $(wildcard operator/duepoint/model/*) tools/jobschema/editors.py | $(DEMO_STAMP)
+	@mkdir -p $(@D)
+	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m tools.jobschema.editors > $@
+
 .PHONY: up
-up: $(STAMP) ## a cluster without root or Docker, Valkey, operator, worker, receiver and examples, with a live view (DETACH=1, ONLY=cluster)
+up: $(STAMP) $(SCHEMA) ## a cluster without root or Docker, Valkey, operator, worker, receiver and examples, with a live view (DETACH=1, ONLY=cluster)
 ifeq ($(ONLY),cluster)
 	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
 else
@@ -108,12 +114,12 @@ format: $(STAMP) ## format the code and repair what the linter can
 lint: $(STAMP) ## format, style, spelling, types (mypy, strict) and who may import whom, changing nothing
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
+	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$')
 	$(BIN)/mypy -p duepoint -p tools -p benchmarks
 	$(BIN)/lint-imports
 
 .PHONY: generate
-generate: $(STAMP) $(UV) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares; LOCK=1 resolves the dependencies again)
+generate: $(STAMP) $(UV) $(SCHEMA) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares; LOCK=1 resolves the dependencies again)
 ifdef LOCK
 	$(UV) lock --upgrade
 else
@@ -219,7 +225,7 @@ ci: $(STAMP) ## exactly what continuous integration runs
 ##@ Documentation
 
 .PHONY: docs
-docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error (SERVE=1: on port 8000, built anew while pages are edited)
+docs: .venv-docs/.complete $(SCHEMA) ## the documentation as a site in build/site; a broken link is an error (SERVE=1: on port 8000, built anew while pages are edited)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs \
 	  $(if $(SERVE),serve --watch README.md --watch CHANGELOG.md,build --strict)
 

@@ -18,7 +18,7 @@ import aiohttp
 
 from benchmarks import report
 from tests.integration.crds import kubeapi
-from tests.integration.crds.conftest import CRDS, definition, install
+from tests.integration.crds.conftest import definitions, install
 from tests.support import controlplane
 from tests.support import stack as stacks
 from tests.support.redisserver import RedisServer
@@ -46,8 +46,8 @@ async def stack(server: RedisServer | None = None) -> AsyncIterator[stacks.Stack
         give_way(process.pid)
     plane = controlplane.of(state, record)
     client = kubeapi.KubeApi(plane.kubeconfig)
-    for path in CRDS:
-        install(client, definition(path))
+    for crd in definitions():
+        install(client, crd)
     client.close()
     with (
         _folder() as folder,

@@ -10,7 +10,7 @@ from tests.chaos.load import Amounts
 from tests.chaos.plan import FaultKind, Rhythm
 from tests.chaos.playing import RECOVERY_SECONDS, Wanted
 from tests.integration.crds import kubeapi
-from tests.integration.crds.conftest import CRDS, definition, install
+from tests.integration.crds.conftest import definitions, install
 from tests.support import controlplane
 from tests.support.controlplane import ControlPlane
 from tools.devcluster import state as states
@@ -65,8 +65,8 @@ def own_plane() -> tuple[ControlPlane, dict[FaultKind, int]]:
         raise SystemExit(f"DUEPOINT_TEST_STATE={state.folder}: no cluster is there")
     plane = controlplane.of(state, record)
     client = kubeapi.KubeApi(plane.kubeconfig)
-    for path in CRDS:
-        install(client, definition(path))
+    for crd in definitions():
+        install(client, crd)
     client.close()
     pids = {one.name: one.pid for one in record.processes}
     return plane, {

@@ -68,6 +68,7 @@ def test_every_file_is_there_and_has_its_checksum(release: Path) -> None:
         f"duepoint-{version}.tar.gz",
         f"duepoint-{version}.tgz",
         "duepoint.krew.yaml",
+        "duepoint.schema.json",
         "install.yaml",
         f"kubectl-duepoint-{version}.tar.gz",
         "provenance.intoto.json",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.crds import kubeapi
-from tests.integration.crds.conftest import CRDS, definition, install
+from tests.integration.crds.conftest import definitions, install
 from tests.support.controlplane import ControlPlane
 
 
 @pytest.fixture(scope="session")
 def duepoint_plane(control_plane: ControlPlane) -> ControlPlane:
     client = kubeapi.KubeApi(control_plane.kubeconfig)
-    for path in CRDS:
-        install(client, definition(path))
+    for crd in definitions():
+        install(client, crd)
     client.close()
     return control_plane

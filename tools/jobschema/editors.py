@@ -1,18 +1,21 @@
-"""JSON Schemas for editors, from the model: `docs/schemas/*.json`.
+"""The JSON Schema for editors, from the model; `python -m tools.jobschema.editors` prints it.
 
 An editor with a YAML language server completes fields, shows descriptions and choices, and marks
-unknown fields. `duepoint.json` chooses by `kind`, so that one line at the top of a file serves all
+unknown fields. The schema chooses by `kind`, so that one line at the top of a file serves all
 of its documents, those of other kinds included:
 
     # yaml-language-server: $schema=docs/schemas/duepoint.json
 
-Structure is all that they hold: of the CRDs' rules only patterns and choices become part of them,
+`make demo`, `make up`, `make docs` and `make generate` write that file, which Git ignores.
+
+Structure is all that it holds: of the CRDs' rules only patterns and choices become part of them,
 because the others have no form in JSON Schema. `duepoint validate` checks everything.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 from duepoint.model import schemas
 from duepoint.model.checks import KINDS
@@ -22,18 +25,10 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 API_VERSION = "duepoint.dev/v1alpha1"
 
 
-def texts() -> dict[str, str]:
-    """File name -> its text."""
-    documents: dict[str, prune.JsonSchema] = {}
-    for kind, fields in KINDS.items():
-        documents[kind] = _of_kind(kind, schemas.of(fields))
-    files = {f"{kind.lower()}.json": schema for kind, schema in documents.items()}
-    files["duepoint.json"] = _by_kind(documents)
-    return {name: json.dumps(schema, indent=1) + "\n" for name, schema in files.items()}
-
-
-def _by_kind(kinds: dict[str, prune.JsonSchema]) -> prune.JsonSchema:
-    return {
+def text() -> str:
+    """Return the schema of all kinds; documents of other kinds pass."""
+    kinds = {kind: _of_kind(kind, schemas.of(fields)) for kind, fields in KINDS.items()}
+    whole = {
         "$schema": DRAFT,
         "title": "Objects of Duepoint; documents of other kinds pass",
         "allOf": [
@@ -45,16 +40,16 @@ def _by_kind(kinds: dict[str, prune.JsonSchema]) -> prune.JsonSchema:
                     },
                     "required": ["kind", "apiVersion"],
                 },
-                "then": {"$ref": f"{kind.lower()}.json"},
+                "then": schema,
             }
-            for kind in kinds
+            for kind, schema in kinds.items()
         ],
     }
+    return json.dumps(whole, indent=1) + "\n"
 
 
 def _of_kind(kind: str, spec: prune.JsonSchema) -> prune.JsonSchema:
     return {
-        "$schema": DRAFT,
         "title": kind,
         "type": "object",
         "required": ["apiVersion", "kind", "metadata", "spec"],
@@ -67,3 +62,7 @@ def _of_kind(kind: str, spec: prune.JsonSchema) -> prune.JsonSchema:
         },
         "additionalProperties": False,
     }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

@@ -53,7 +53,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def custom_resource_definitions() -> dict[str, prune.JsonSchema]:
-    """Name of the file below `crds/` -> its document."""
+    """Kind -> its CRD."""
     pieces = {name: piece for source in PIECES for name, piece in _load(source).items()}
     documents = {}
     for kind, fields in KINDS.items():
@@ -62,8 +62,7 @@ def custom_resource_definitions() -> dict[str, prune.JsonSchema]:
         whole = version["schema"]["openAPIV3Schema"]["properties"]
         status = whole.pop("status")
         whole |= {"spec": _of_kubernetes(schemas.of(fields)), "status": status}
-        plural = document["spec"]["names"]["plural"]
-        documents[f"duepoint.dev_{plural}.yaml"] = document
+        documents[kind] = document
     return documents
 
 

@@ -80,10 +80,11 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
         krew.write(
             folder, sources, version=version, repository_url=wanted.repository_url, epoch=epoch
         )
-        (folder / "install.yaml").write_text(
-            manifests.install_text(sources / "charts" / "duepoint")
-        )
-        (folder / "crds.yaml").write_text(manifests.crds_text(sources / "crds"))
+        chart = sources / "charts" / "duepoint"
+        (folder / "install.yaml").write_text(manifests.install_text(chart))
+        crds = chart / manifests.CRDS.relative_to(manifests.CHART)
+        (folder / "crds.yaml").write_text(crds.read_text())
+        (folder / "duepoint.schema.json").write_bytes(_schema(sources))
         bill = sbom.document(sources, "cli", version=version, epoch=epoch)
         (folder / f"duepoint-{version}.cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
         statement = provenance.statement(
@@ -124,6 +125,13 @@ def _package(sources: Path, folder: Path, epoch: int) -> None:
         raise DevClusterError(f"the package cannot be built: {done.stdout[-2000:]}{done.stderr}")
     [archive] = folder.glob("*.tar.gz")
     archives.normalised(archive, epoch=epoch)
+
+
+def _schema(sources: Path) -> bytes:
+    """Return the JSON Schema for editors."""
+    command = [sys.executable, "-m", "tools.jobschema.editors"]
+    environment = os.environ | {"PYTHONPATH": "operator"}
+    return subprocess.run(command, cwd=sources, env=environment, stdout=-1, check=True).stdout
 
 
 def _chart(sources: Path, folder: Path, image: str, digest: str, epoch: int) -> None:

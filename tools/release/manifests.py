@@ -17,7 +17,8 @@ from tools import helm
 from tools.devcluster.state import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "duepoint"
-CRDS = REPOSITORY / "crds"
+#: For the chart, which adds Helm's metadata, and for `kubectl apply`; a release copies it.
+CRDS = CHART / "files" / "crds" / "duepoint.dev.yaml"
 BASE = REPOSITORY / "deploy" / "kustomize" / "base" / "duepoint.yaml"
 NAMESPACE = "duepoint-system"
 #: Both have to be there before the Pods start; the how-to creates them.
@@ -26,9 +27,6 @@ BLOB_KEY_SECRET = "duepoint-blob-key"
 HEADER = """\
 # Duepoint in the namespace duepoint-system. Written by `make generate` from
 # charts/duepoint; do not edit. docs/howto/install-with-kustomize.md says what must be there first.
-"""
-CRDS_HEADER = """\
-# The CustomResourceDefinitions of Duepoint. Deleting them deletes every Schedule of the cluster.
 """
 _HELMS_OWN = ("helm.sh/", "app.kubernetes.io/managed-by")
 _CLUSTER_KINDS = ("Cluster", "ValidatingAdmission")
@@ -65,9 +63,3 @@ def _without_helm(thing: dict[str, Any]) -> dict[str, Any]:
 def install_text(chart: Path = CHART) -> str:
     """The whole file, with the image that the chart names."""
     return HEADER + yaml.safe_dump_all(install_objects(chart), sort_keys=False, width=120)
-
-
-def crds_text(folder: Path = CRDS) -> str:
-    """All CRDs in one file."""
-    paths = sorted(folder.glob("*.yaml"))
-    return CRDS_HEADER + "".join(f"---\n{path.read_text()}" for path in paths)

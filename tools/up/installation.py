@@ -44,8 +44,7 @@ class Accounts:
 
 def install(kubectl: Kubectl) -> Accounts:
     """Everything in place, and the CRDs served."""
-    for path in sorted(manifests.CRDS.glob("*.yaml")):
-        kubectl.apply(path.read_text())
+    kubectl.apply(manifests.CRDS.read_text())
     _wait_until_established(kubectl)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     kubectl.apply(yaml.safe_dump(namespace))

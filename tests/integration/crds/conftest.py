@@ -12,9 +12,9 @@ import yaml
 
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane, wait_until
+from tools.release.manifests import CRDS
 
 ROOT = Path(__file__).resolve().parents[3]
-CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -25,10 +25,10 @@ def kubeconfig(control_plane: ControlPlane) -> Path:
 
 @pytest.fixture(scope="session")
 def api(kubeconfig: Path) -> Iterator[kubeapi.KubeApi]:
-    """A client of an API server that serves our CRDs as they are in `crds/`."""
+    """A client of an API server that serves our CRDs."""
     client = kubeapi.KubeApi(kubeconfig)
-    for path in CRDS:
-        install(client, definition(path))
+    for crd in definitions():
+        install(client, crd)
     yield client
     client.close()
 
@@ -41,10 +41,9 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @functools.cache
-def definition(path: Path) -> dict[str, Any]:
-    """A CRD of ours; parsed in C, which takes 0.2 s instead of 2."""
-    loaded: dict[str, Any] = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-    return loaded
+def definitions() -> list[dict[str, Any]]:
+    """Our CRDs; parsed in C, which takes 0.2 s instead of 2."""
+    return list(yaml.load_all(CRDS.read_text(), Loader=yaml.CSafeLoader))
 
 
 def install(api: kubeapi.KubeApi, crd: dict[str, Any]) -> None:

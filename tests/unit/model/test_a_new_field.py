@@ -28,9 +28,7 @@ def kind(monkeypatch):
 
 
 def test_it_is_in_the_crd_with_its_rule_and_its_meaning():
-    (version,) = expand.custom_resource_definitions()["duepoint.dev_schedules.yaml"]["spec"][
-        "versions"
-    ]
+    (version,) = expand.custom_resource_definitions()["Schedule"]["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert spec["properties"]["colour"] == {
         "type": "string",
@@ -43,7 +41,7 @@ def test_it_is_in_the_crd_with_its_rule_and_its_meaning():
 
 
 def test_editors_and_the_http_api_know_it():
-    schema = json.loads(editors.texts()["schedule.json"])
+    schema = json.loads(editors.text())["allOf"][0]["then"]
     for known in (schema["properties"]["spec"], schemas.plain_of(Coloured)):
         assert known["properties"]["colour"]["enum"] == ["red", "blue", None]
 
