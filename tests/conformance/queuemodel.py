@@ -16,10 +16,11 @@ NOT_AT_ALL = 0.0
 
 @dataclass
 class ModelClaim:
-    """A claim in the model; ``key`` is the real claim's id."""
+    """A claim in the model; ``key`` is the real claim's id, ``began`` what it held at first."""
 
     key: bytes
     lasts: bool
+    began: list[bytes]
     attempts: int = 0
     number: int = 0
     first_us: int = 0
@@ -78,7 +79,7 @@ class Model:
             if isinstance(at, int):
                 self.dues[member] = at
             self.points[member] = key
-        self.claims[key] = ModelClaim(key, lasts, attempts, first_us=first_us)
+        self.claims[key] = ModelClaim(key, lasts, members, attempts, first_us=first_us)
 
     def settle(
         self,
@@ -87,11 +88,16 @@ class Model:
         moved: dict[bytes, int],
         finished: list[bytes],
         retries: dict[bytes, tuple[bytes, int]],
+        edited: set[bytes],
     ) -> None:
-        """``retries``: member of the occurrence -> the member that it follows if held, and due."""
+        """``retries``: member of the occurrence -> the member that it follows if held, and due.
+
+        ``edited``: chains of stored schedules that are followed even if an edit took them away.
+        """
         held = set(self.held(key))
+        followed = held | edited.intersection(self.claims[key].began)
         for member, (source, due) in retries.items():
-            if source in held and (member == source or member not in self.points):
+            if source in followed and (member == source or member not in self.points):
                 self.points[member] = due
         for member, due in moved.items():
             if member in held:
@@ -125,7 +131,7 @@ class Model:
         """Move the members to the claim ``given``, without counting a lost owner."""
         if members:
             first_us = self.claims[key].first_us
-            self.claims[given] = ModelClaim(given, lasts=False, first_us=first_us, is_given=True)
+            self.claims[given] = ModelClaim(given, False, members, first_us=first_us, is_given=True)
         for member in members:
             self.points[member] = given
         self.end_if_empty(key)

@@ -204,7 +204,9 @@ class Histories(RuleBasedStateMachine):
         if known is None:
             return
         known.number += 1
-        self.model.settle(claim.id, moved=moved, finished=finished, retries=retries)
+        stored = {one.id for one in self.stored.values()}
+        edited = {member for member in moved if member[:8] in stored}
+        self.model.settle(claim.id, moved=moved, finished=finished, retries=retries, edited=edited)
         assert settled.remaining == len(self.model.held(claim.id))
         for member, (_, due) in retries.items():
             self.model.dues[member] = due
