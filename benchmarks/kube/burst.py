@@ -101,8 +101,8 @@ async def _bare(scene: Scene, count: int) -> Burst:
     namespace = scene.namespaces["bare"]
     slot_us = int(time.time()) * 1_000_000
     facts = jobbuilder.SlotFacts(
-        namespace=namespace, schedule_name="@NAME@", schedule_uid=str(uuid.uuid4()),
-        slot_us=slot_us, previous_us=slot_us - 60_000_000, trigger="Schedule", payload=None,
+        namespace=namespace, name="@NAME@", uid=str(uuid.uuid4()),
+        slot_us=slot_us, previous_us=slot_us - 60_000_000, trigger="Schedule",
         time_zone="Etc/UTC",
     )  # fmt: skip
     thing = jobbuilder.job_for(TEMPLATE, facts)

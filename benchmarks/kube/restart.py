@@ -113,9 +113,9 @@ async def _lay_jobs(scene: Scene, owners: list[tuple[str, str]], number: int) ->
     """A finished Job of each of these Schedules."""
     namespace, plane = scene.stack.namespace, scene.stack.plane
     facts = jobbuilder.SlotFacts(
-        namespace=namespace, schedule_name="@NAME@", schedule_uid="@UID@",
+        namespace=namespace, name="@NAME@", uid="@UID@",
         slot_us=(1_767_225_600 + number * 86_400) * 1_000_000, previous_us=None,
-        trigger="Schedule", payload=None, time_zone="Etc/UTC",
+        trigger="Schedule", time_zone="Etc/UTC",
     )  # fmt: skip
     thing = jobbuilder.job_for(TEMPLATE, facts)
     path = JOBS.format(ns=namespace)

@@ -57,18 +57,17 @@ class World:
             self.owner_uid = (await self.a_schedule(OWNER)).uid
         facts = jobbuilder.SlotFacts(
             namespace=self.namespace,
-            schedule_name=OWNER,
-            schedule_uid=self.owner_uid,
+            name=OWNER,
+            uid=self.owner_uid,
             slot_us=SLOT_US,
             previous_us=SLOT_US - 60_000_000,
             trigger="Schedule",
-            payload=b'{"a":1}',
             time_zone="Etc/UTC",
         )
         return replace(facts, **changes)
 
     async def job(self, **changes: Any) -> dict[str, Any]:
-        return jobbuilder.job_for(a_template(), await self.facts(**changes))
+        return jobbuilder.job_for(a_template(), await self.facts(**changes), b'{"a":1}')
 
     async def found(self) -> tuple[jobs.Job, ...]:
         owner = jobs.JobOwner(self.namespace, OWNER, self.owner_uid)

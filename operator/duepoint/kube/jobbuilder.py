@@ -48,42 +48,42 @@ ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """The facts of a slot that its Job shows.
+    """The facts of a slot that its Job shows, beside the payload.
 
     Attributes:
-        slot_us: the slot, in whole seconds, because it is part of the name.
-        previous_us: the slot before; None = there is none.
+        namespace, name, uid: of the Schedule; of a member, its id and uid.
+        slot_us: the slot, in microseconds since the epoch. It is part of a Job's name, so one with
+            a Job is in whole seconds.
+        previous_us: the slot before this one; None if there is none.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
-        payload: JSON text, or None.
-        time_zone: the Schedule's IANA zone.
-        run_uid: uid of the ScheduleRun for manual and backfilled slots, else empty.
-        owner: the set, if a member's slot runs; name and uid are then the member's.
-        traceparent: W3C context of the span that the Job belongs to; None = tracing is off.
+        time_zone: IANA name of the Schedule's zone.
+        run_uid: uid of the ScheduleRun; empty for regular slots.
+        owner: the set whose member fires.
+        traceparent: W3C context of the attempt's span, to pass on; empty if traces are off.
     """
 
     namespace: str
-    schedule_name: str
-    schedule_uid: str
+    name: str
+    uid: str
     slot_us: int
     previous_us: int | None
     trigger: str
-    payload: bytes | None
     time_zone: str
     run_uid: str = ""
     owner: points.SetIdentity | None = None
-    traceparent: str | None = None
+    traceparent: str = ""
 
 
 def job_name(facts: SlotFacts) -> str:
     """Return the only name that this slot's Job can have; at most 63 characters."""
     if facts.owner is not None:
         return _member_job_name(facts, facts.owner)
-    return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
+    return name_of(facts.name, facts.slot_us, facts.run_uid)
 
 
 def _member_job_name(facts: SlotFacts, owner: points.SetIdentity) -> str:
     """Return the name of a member's Job, with a hash of its id, which may be invalid in a name."""
-    member = hashlib.sha256(facts.schedule_uid.encode()).hexdigest()[:16]
+    member = hashlib.sha256(facts.uid.encode()).hexdigest()[:16]
     prefix = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
     if not facts.run_uid:
         return prefix
@@ -106,23 +106,27 @@ def cut_name(schedule_name: str) -> str:
 
 
 def job_for(
-    template: Mapping[str, Any], facts: SlotFacts, *, has_variables: bool = True
+    template: Mapping[str, Any],
+    facts: SlotFacts,
+    payload: bytes = b"",
+    *,
+    has_variables: bool = True,
 ) -> dict[str, Any]:
     """Return the Job to create for a slot from the Schedule's ``spec.jobTemplate``.
 
     With ``has_variables=False`` it lacks our variables: then the API server's errors name the
-    author's variables by their places in the template.
+    author's variables by their places in the template. The payload is JSON text, or empty.
 
     Raises errors.InvalidSpec if the annotations exceed 256 KiB, which no Job may have.
     """
     metadata = _mapping(template.get("metadata"))
-    member = None if facts.owner is None else facts.schedule_name
+    member = None if facts.owner is None else facts.name
     ours = {
         SCHEDULED_TIME: times.time_text(facts.slot_us),
         TRIGGER: facts.trigger,
         CRONJOB_SCHEDULED_TIMESTAMP: times.time_text_in(facts.slot_us, facts.time_zone),
         MEMBER: member,
-        TRACEPARENT: facts.traceparent,
+        TRACEPARENT: facts.traceparent or None,
     }
     path = "spec.jobTemplate.metadata.annotations"
     return {
@@ -135,18 +139,20 @@ def job_for(
             "annotations": _annotations(metadata.get("annotations"), ours, path),
             "ownerReferences": [_owner(facts)],
         },
-        "spec": _job_spec(_mapping(template.get("spec")), facts, has_variables=has_variables),
+        "spec": _job_spec(
+            _mapping(template.get("spec")), facts, payload, has_variables=has_variables
+        ),
     }
 
 
 def _label(facts: SlotFacts) -> dict[str, str]:
     if facts.owner is None:
-        return {SCHEDULE_LABEL: facts.schedule_name}
+        return {SCHEDULE_LABEL: facts.name}
     return {SET_LABEL: facts.owner.name}
 
 
 def _owner(facts: SlotFacts) -> dict[str, Any]:
-    kind, name, uid = schedules.KIND, facts.schedule_name, facts.schedule_uid
+    kind, name, uid = schedules.KIND, facts.name, facts.uid
     if facts.owner is not None:
         kind, name, uid = schedules.SET_KIND, facts.owner.name, facts.owner.uid
     return {
@@ -185,7 +191,9 @@ def _annotations(authored: object, ours: dict[str, str | None], path: str) -> di
     raise base.InvalidSpec((field,))
 
 
-def _job_spec(spec: dict[str, Any], facts: SlotFacts, *, has_variables: bool) -> dict[str, Any]:
+def _job_spec(
+    spec: dict[str, Any], facts: SlotFacts, payload: bytes, *, has_variables: bool
+) -> dict[str, Any]:
     ttl = spec.get("ttlSecondsAfterFinished")
     if isinstance(ttl, int) and 0 <= ttl < MINIMUM_TTL_SECONDS:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
@@ -195,14 +203,14 @@ def _job_spec(spec: dict[str, Any], facts: SlotFacts, *, has_variables: bool) ->
         SCHEDULED_TIME: times.time_text(facts.slot_us),
         TRIGGER: facts.trigger,
         PREVIOUS_TIME: None if facts.previous_us is None else times.time_text(facts.previous_us),
-        PAYLOAD: None if facts.payload is None else facts.payload.decode(errors="replace"),
-        TRACEPARENT: facts.traceparent,
+        PAYLOAD: bytes(payload).decode(errors="replace") or None,
+        TRACEPARENT: facts.traceparent or None,
     }
     path = "spec.jobTemplate.spec.template.metadata.annotations"
     pod["metadata"] = metadata | {
         "annotations": _annotations(metadata.get("annotations"), ours, path)
     }
-    environment = ENVIRONMENT if facts.traceparent is None else _TRACED_ENVIRONMENT
+    environment = _TRACED_ENVIRONMENT if facts.traceparent else ENVIRONMENT
     pod_spec = pod["spec"] = _mapping(pod.get("spec"))
     for field in ("initContainers", "containers") if has_variables else ():
         if isinstance(containers := pod_spec.get(field), list):

@@ -50,7 +50,7 @@ class JobTarget:
                     self._api,
                     firing.namespace,
                     # Not in a variable: it may be large, and is not kept while we wait.
-                    jobbuilder.job_for(_template(firing.action), _facts(firing)),
+                    jobbuilder.job_for(_template(firing.action), firing, firing.action.payload),
                     timeout_seconds=seconds,
                 )
         except base.InvalidSpec as error:
@@ -70,36 +70,14 @@ class JobTarget:
         return outcome.Delivered(
             accepted_us=self._clock.now_us(),
             running=True,
-            job_name=job_name(firing),
+            job_name=jobbuilder.job_name(firing),
             # If the Job was ours already, an earlier unanswered request may still be under way.
             may_come_again=not result.is_new,
         )
 
 
-def job_name(firing: target.Firing) -> str:
-    """Return the only name that the Job of this slot can have."""
-    return jobbuilder.job_name(_facts(firing))
-
-
 def _template(action: actions.Action) -> Mapping[str, object]:
     return cast("actions.JobAction", action.target).opened()
-
-
-def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
-    payload = firing.action.payload
-    return jobbuilder.SlotFacts(
-        namespace=firing.namespace,
-        schedule_name=firing.name,
-        schedule_uid=firing.uid,
-        slot_us=firing.slot_us,
-        previous_us=firing.previous_us,
-        trigger=firing.trigger,
-        payload=bytes(payload) or None,
-        time_zone=firing.time_zone,
-        run_uid=firing.run_uid,
-        owner=firing.owner,
-        traceparent=firing.traceparent or None,
-    )
 
 
 def _retry(

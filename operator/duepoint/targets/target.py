@@ -35,6 +35,7 @@ from typing import Protocol
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
+from duepoint.kube import jobbuilder
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import outcome
@@ -60,42 +61,25 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Firing:
-    """One attempt of one slot.
+class Firing(jobbuilder.SlotFacts):
+    """One attempt of one slot: its facts, and what only an attempt has.
 
     Attributes:
         action: what to do, with the payload.
-        namespace, name, uid, generation: of the Schedule.
-        slot_us: the slot, in microseconds since the epoch.
+        generation: of the Schedule.
         due_us: slot + jitter; ages and deadlines count from here.
-        previous_us: the slot before this one; None if there is none.
-        trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         attempt: 1 for the first.
-        run_uid: uid of the ScheduleRun; empty for regular slots.
-        time_zone: IANA name of the Schedule's zone.
         not_after_monotonic: the target sends nothing from here on: the claim's ``held_until``.
         ends_by_monotonic: when the attempt must be over. It may be later than that instant, because
             the lease is extended: otherwise a 30 s webhook would be cut off at the lease's 10 s.
-        owner: the set whose member fires; ``name`` is then the member's id.
-        traceparent: W3C context of the attempt's span, to pass on; empty if traces are off.
     """
 
     action: actions.Action
-    namespace: str
-    name: str
-    uid: str
     generation: int
-    slot_us: int
     due_us: int
-    previous_us: int | None
-    trigger: str
     attempt: int
-    run_uid: str
-    time_zone: str
     not_after_monotonic: float
     ends_by_monotonic: float
-    owner: points.SetIdentity | None = None
-    traceparent: str = ""
 
     @property
     def schedule_id(self) -> str:

@@ -21,7 +21,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import times
+from duepoint.kube import jobbuilder, times
 from duepoint.runs.run import ENDED, RunEvent, RunState, Together
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
@@ -92,7 +92,7 @@ class Question:
         self._policy = attempt.record.concurrency or self._known.rule.policy.concurrency_policy
         #: The name of the slot's own Job; empty if it makes none.
         is_job = isinstance(firing.action.target, actions.JobAction)
-        self._job = jobtarget.job_name(firing) if is_job else ""
+        self._job = jobbuilder.job_name(firing) if is_job else ""
         self._exists = False
 
     async def ask(self) -> Answer:

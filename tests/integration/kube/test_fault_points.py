@@ -117,12 +117,11 @@ async def test_a_job_that_was_not_compared_is_compared_by_the_next_attempt():
     point, server = FaultPoint.BEFORE_JOB_COMPARED, FakeKubernetes()
     facts = jobbuilder.SlotFacts(
         namespace="reports",
-        schedule_name="nightly",
-        schedule_uid="6f1c9a34-0000-4000-8000-000000000001",
+        name="nightly",
+        uid="6f1c9a34-0000-4000-8000-000000000001",
         slot_us=1_772_366_400_000_000,
         previous_us=None,
         trigger="Schedule",
-        payload=None,
         time_zone="Etc/UTC",
     )
     job = jobbuilder.job_for(JOB_TEMPLATE, facts)

@@ -28,17 +28,16 @@ async def session(duepoint_plane: ControlPlane) -> AsyncIterator[api.ApiSession]
 def a_job(namespace: str, name: str = "report", **changes: Any) -> dict[str, Any]:
     facts = jobbuilder.SlotFacts(
         namespace=namespace,
-        schedule_name=name,
-        schedule_uid="6f1a2f9e-0000-4000-8000-000000000001",
+        name=name,
+        uid="6f1a2f9e-0000-4000-8000-000000000001",
         slot_us=SLOT_US,
         previous_us=None,
         trigger="Schedule",
-        payload=b"{}",
         time_zone="Asia/Kathmandu",
     )
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     template = {"spec": {"suspend": True, "template": {"spec": pod}, **changes}}
-    return jobbuilder.job_for(template, facts)
+    return jobbuilder.job_for(template, facts, b"{}")
 
 
 async def test_a_misspelt_field_is_found_by_the_dry_run(

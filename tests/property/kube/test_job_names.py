@@ -12,12 +12,11 @@ from duepoint.kube import jobbuilder
 
 FACTS = jobbuilder.SlotFacts(
     namespace="reports",
-    schedule_name="nightly-report",
-    schedule_uid="uid-1",
+    name="nightly-report",
+    uid="uid-1",
     slot_us=1_795_311_000_000_000,
     previous_us=None,
     trigger="Schedule",
-    payload=b"",
     time_zone="Etc/UTC",
 )
 SCHEDULE_NAMES = st.from_regex(
@@ -28,6 +27,6 @@ SCHEDULE_NAMES = st.from_regex(
 @settings(deadline=None, max_examples=50)
 @given(name=SCHEDULE_NAMES, run_uid=st.sampled_from(["", "a", "b"]))
 def test_every_name_is_one_that_a_job_may_have(name: str, run_uid: str):
-    made = jobbuilder.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))
+    made = jobbuilder.job_name(replace(FACTS, name=name, run_uid=run_uid))
     assert len(made) <= 63
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)

@@ -191,12 +191,11 @@ class World:
         metadata = schedule["metadata"]
         facts = jobbuilder.SlotFacts(
             namespace=NAMESPACE,
-            schedule_name=metadata["name"],
-            schedule_uid=metadata["uid"],
+            name=metadata["name"],
+            uid=metadata["uid"],
             slot_us=slot_us,
             previous_us=None,
             trigger="Schedule",
-            payload=None,
             time_zone="Etc/UTC",
         )
         job = jobbuilder.job_for(JOB_TEMPLATE, facts)

@@ -9,12 +9,11 @@ from duepoint.kube import jobbuilder
 
 FACTS = jobbuilder.SlotFacts(
     namespace="reports",
-    schedule_name="nightly.report",
-    schedule_uid="6f1c9c2e-52a1-4b40-9d0a-0f5c6f1f7a11",
+    name="nightly.report",
+    uid="6f1c9c2e-52a1-4b40-9d0a-0f5c6f1f7a11",
     slot_us=1_795_311_000_000_000,
     previous_us=1_795_224_600_000_000,
     trigger="Schedule",
-    payload=b'{"report":"daily"}',
     time_zone="Europe/Rome",
 )
 CONTAINERS = [
@@ -31,7 +30,7 @@ def containers_of(job: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_traced_job_hands_the_context_on_to_its_containers():
     header = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     facts = dataclasses.replace(FACTS, traceparent=header)
-    job = jobbuilder.job_for(TEMPLATE, facts)
+    job = jobbuilder.job_for(TEMPLATE, facts, b'{"report":"daily"}')
     for metadata in (job["metadata"], job["spec"]["template"]["metadata"]):
         assert metadata["annotations"]["duepoint.dev/traceparent"] == header
     for container in containers_of(job):

@@ -14,14 +14,14 @@ from duepoint.schedules.conditions import Reason
 from tests.fakes.fakekubernetes import FakeKubernetes
 
 SLOT_US = 1_795_311_000_000_000  # 2026-11-22T01:30:00Z
+PAYLOAD = b'{"report":"daily"}'
 FACTS = jobbuilder.SlotFacts(
     namespace="reports",
-    schedule_name="nightly-report",
-    schedule_uid="uid-1",
+    name="nightly-report",
+    uid="uid-1",
     slot_us=SLOT_US,
     previous_us=SLOT_US - 86_400_000_000,
     trigger="Schedule",
-    payload=b'{"report":"daily"}',
     time_zone="Europe/Rome",
 )
 
@@ -46,7 +46,7 @@ def containers_of(job: dict[str, Any], field: str = "containers") -> list[dict[s
 
 
 def test_the_job_belongs_to_the_schedule_and_tells_its_slot():
-    job = jobbuilder.job_for(a_template(), FACTS)
+    job = jobbuilder.job_for(a_template(), FACTS, PAYLOAD)
     assert job["metadata"] == {
         "name": "nightly-report-1795311000",
         "namespace": "reports",
@@ -94,7 +94,7 @@ def test_the_slots_facts_stand_once_on_the_pod_and_each_container_refers_to_them
     template = a_template()
     template["spec"]["template"]["spec"]["initContainers"] = [{"name": "first"}]
     template["spec"]["template"]["metadata"] = {"annotations": {"mine": "kept"}}
-    job = jobbuilder.job_for(template, FACTS)
+    job = jobbuilder.job_for(template, FACTS, PAYLOAD)
     assert job["spec"]["template"]["metadata"]["annotations"] == {
         "mine": "kept",
         "duepoint.dev/scheduled-time": "2026-11-22T01:30:00Z",
@@ -141,7 +141,7 @@ def test_what_an_author_writes_under_our_keys_is_not_handed_on():
     template = a_template()
     template["metadata"] = {"annotations": annotations | {"own": "kept"}}
     template["spec"]["template"]["metadata"] = {"annotations": annotations | {"own": "kept"}}
-    job = jobbuilder.job_for(template, replace(FACTS, previous_us=None, payload=None))
+    job = jobbuilder.job_for(template, replace(FACTS, previous_us=None))
     for found in (job["metadata"], job["spec"]["template"]["metadata"]):
         assert "junk" not in found["annotations"].values()
         assert found["annotations"]["own"] == "kept"

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-import msgspec
-
 from duepoint import errors
 from duepoint.controller import plan
 from duepoint.delayqueue.streams import Streams
@@ -42,7 +40,7 @@ class DryRuns:
 
     async def verdict(
         self,
-        target: actions.Target,
+        action: actions.Action,
         namespace: str,
         facts: Callable[[], jobbuilder.SlotFacts],
         *,
@@ -52,7 +50,7 @@ class DryRuns:
 
         Does not check Jobs of an accepted generation again: a rebuild must not wait for answers.
         """
-        stream = actions.own_stream(target)
+        stream = actions.own_stream(action.target)
         if stream and not await self._streams.enlist(namespace, stream.name, anyhow=is_accepted):
             full = (
                 f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own "
@@ -60,15 +58,17 @@ class DryRuns:
                 "connectionSecretRef, or have a stream deleted that is not used any more"
             )
             return jobs.JobRefused(Reason.TARGET_UNAVAILABLE, full)
-        if is_accepted or not isinstance(target, actions.JobAction):
+        if is_accepted or not isinstance(action.target, actions.JobAction):
             return None
-        return await self._of_job(target, facts())
+        return await self._of_job(action.target, facts(), action.payload)
 
-    async def _of_job(self, target: actions.JobAction, facts: jobbuilder.SlotFacts) -> Verdict:
+    async def _of_job(
+        self, target: actions.JobAction, facts: jobbuilder.SlotFacts, payload: bytes
+    ) -> Verdict:
         """Return the verdict on Jobs of this template, under the name of a slot."""
         template = target.opened()
         try:
-            job = jobbuilder.job_for(template, facts, has_variables=False)
+            job = jobbuilder.job_for(template, facts, payload, has_variables=False)
         except errors.InvalidSpec as error:
             return jobs.JobRefused(Reason.INVALID_JOB_TEMPLATE, str(error))
         # The length matters only for an Indexed Job: the API server shortens other Pods' names.
@@ -86,18 +86,17 @@ class DryRuns:
         return verdict
 
 
-def facts_of(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:
+def facts_of(wanted: Definition) -> jobbuilder.SlotFacts:
     """Return the facts of the next slot; if none is left, of the definition's beginning."""
     timeline = plan.slots_of(wanted)
     following = timeline.next_after(wanted.not_before_us)
     slot_us = wanted.not_before_us if following is None else following.slot_us
     return jobbuilder.SlotFacts(
         namespace=wanted.namespace,
-        schedule_name=wanted.name,
-        schedule_uid=wanted.uid,
+        name=wanted.name,
+        uid=wanted.uid,
         slot_us=slot_us,
         previous_us=timeline.previous_before(slot_us),
         trigger="Schedule",
-        payload=bytes(payload) if payload else None,
         time_zone=wanted.rule.timing.time_zone,
     )

@@ -349,9 +349,9 @@ class Reconciler:
         self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool
     ) -> dryruns.Verdict:
         """Return why slots cannot run; None = they can."""
-        facts = functools.partial(dryruns.facts_of, made.definition, wanted.action.payload)
+        facts = functools.partial(dryruns.facts_of, made.definition)
         return await self._term.services.dry_runs.verdict(
-            wanted.action.target, wanted.namespace, facts, is_accepted=is_accepted
+            wanted.action, wanted.namespace, facts, is_accepted=is_accepted
         )
 
     def _decide(

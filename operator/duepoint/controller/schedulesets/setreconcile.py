@@ -69,7 +69,7 @@ async def apply(
     try:
         spec = _parsed(term, seen, stored)
         verdict = await term.services.dry_runs.verdict(
-            spec.action.target,
+            spec.action,
             spec.namespace,
             functools.partial(_facts, spec, term.clock.now_us()),
             is_accepted=state.accepted == seen.generation,
@@ -141,12 +141,11 @@ def _facts(spec: setspec.SetSpec, now_us: int) -> jobbuilder.SlotFacts:
     """Return the facts of a slot for a dry run: without a member, that of any of them."""
     return jobbuilder.SlotFacts(
         namespace=spec.namespace,
-        schedule_name=spec.name[:_LONGEST_NAME],
-        schedule_uid=spec.uid,
+        name=spec.name[:_LONGEST_NAME],
+        uid=spec.uid,
         slot_us=now_us,
         previous_us=None,
         trigger="Schedule",
-        payload=bytes(spec.action.payload) if spec.action.payload else None,
         time_zone="Etc/UTC",
     )
 

@@ -95,12 +95,11 @@ async def a_manual_job(world: World, made, slot_us: int) -> str:
     metadata = made["metadata"]
     facts = jobbuilder.SlotFacts(
         namespace=NAMESPACE,
-        schedule_name=metadata["name"],
-        schedule_uid=metadata["uid"],
+        name=metadata["name"],
+        uid=metadata["uid"],
         slot_us=slot_us,
         previous_us=None,
         trigger="Manual",
-        payload=None,
         time_zone="Etc/UTC",
         run_uid=f"run-{slot_us}",
     )
