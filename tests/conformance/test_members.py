@@ -69,22 +69,29 @@ async def test_a_member_is_read_back_as_it_was_written(harness, stored_set):
     (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.id, found.tag, found.rule, found.payload) == ("a", written.tag, DAILY, payload)
     assert found.due_us == written.due_us > harness.now_us()
-    assert found.state is definition.State.ARMED
-    assert not found.claimed
+    assert (found.state, found.claimed) == (definition.State.ARMED, False)
 
 
-async def test_the_same_again_changes_nothing(harness, stored_set):
-    (first,) = await harness.queue.members.put(stored_set, [a_write()])
-    (again,) = await harness.queue.members.put(stored_set, [a_write()])
-    assert again == msgspec.structs.replace(first, outcome=Outcome.UNCHANGED)
+async def test_a_new_timing_counts_after_what_the_former_one_ran(harness, stored_set, monkeypatch):
+    each, other = (
+        rules.Rule(timing=rules.Timing(schedules=(text,)))
+        for text in ("* * * * * *", "*/2 * * * * *")
+    )
+    await harness.queue.members.put(stored_set, [a_write(rule=each)])
+    now_us = harness.now_us()
+    times = iter((now_us - 5_000_000, now_us - 4_000_000))  # it began and was sent; a clock behind
+    monkeypatch.setattr(harness.queue.index.clock, "now_us", lambda: next(times, now_us))
+    (written,) = await harness.queue.members.put(stored_set, [a_write(rule=other)])
+    assert (written.outcome, written.due_us > now_us) == (Outcome.REPLACED, True)
 
 
 async def test_another_payload_leaves_the_next_slot_alone(harness, stored_set):
     (first,) = await harness.queue.members.put(stored_set, [a_write()])
+    (again,) = await harness.queue.members.put(stored_set, [a_write()])
+    assert again == msgspec.structs.replace(first, outcome=Outcome.UNCHANGED)
     (second,) = await harness.queue.members.put(stored_set, [a_write(payload=b"1")])
-    assert second.outcome is Outcome.REPLACED
+    assert (second.outcome, second.due_us) == (Outcome.REPLACED, first.due_us)
     assert second.tag != first.tag
-    assert second.due_us == first.due_us
     (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.payload, found.due_us) == (b"1", first.due_us)
 
@@ -114,8 +121,7 @@ async def test_a_suspended_member_has_no_due_until_it_is_resumed(harness, stored
     suspended = msgspec.structs.replace(DAILY, timing=timing)
     (written,) = await harness.queue.members.put(stored_set, [a_write(rule=suspended)])
     (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
-    assert (written.due_us, found.due_us) == (None, None)
-    assert found.state is definition.State.SUSPENDED
+    assert (written.due_us, found.due_us, found.state) == (None, None, definition.State.SUSPENDED)
     (resumed,) = await harness.queue.members.put(stored_set, [a_write()])
     assert resumed.due_us > harness.now_us()
 
@@ -128,15 +134,10 @@ async def test_rows_of_one_call_are_taken_in_their_order(harness, stored_set):
     assert found.payload == b"2"
 
 
-async def test_if_absent_stores_nothing_over_another(harness, stored_set):
-    write = a_write(condition=values.IfAbsent())
-    assert await outcomes(harness, stored_set, write, write) == [
-        Outcome.CREATED,
-        Outcome.PRECONDITION,
-    ]
-
-
-async def test_if_match_wants_the_tag_that_stands_there(harness, stored_set):
+async def test_a_condition_wants_no_member_or_the_tag_that_stands_there(harness, stored_set):
+    write = a_write("b", condition=values.IfAbsent())
+    answers = await outcomes(harness, stored_set, write, write)
+    assert answers == [Outcome.CREATED, Outcome.PRECONDITION]
     refused = a_write(condition=values.IfMatch("00000000"), payload=b"1")
     assert await outcomes(harness, stored_set, refused) == [Outcome.PRECONDITION]
     (first,) = await harness.queue.members.put(stored_set, [a_write()])

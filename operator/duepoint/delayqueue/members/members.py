@@ -179,6 +179,8 @@ class Members:
                 self._stored(task, Outcome.REPLACED, batch)
             elif answer == putting.NOTHING:
                 self._met_nothing(task, batch, again)
+            elif answer == putting.HELD:
+                again.append(self._recounted(task, batch))
             elif answer == _ENDED:
                 _met_ended(task, batch)
             elif (trouble := _TROUBLES.get(answer)) is not None:
@@ -209,6 +211,17 @@ class Members:
             batch.answer(task.row, Outcome.PRECONDITION)
         else:  # it was there a moment ago
             again.append(_new(task.row, batch))
+
+    def _recounted(self, task: _Task, batch: _Batch) -> _Task:
+        """Return the task that reads a member again, to count its new timing from the present.
+
+        The former timing has run since the call began: slots of both would run twice. Our clock may
+        be behind the server's, so the count goes on from the due that has come.
+        """
+        batch.now_us = max(self.index.clock.now_us(), int(task.due))
+        row, rule = task.row, task.row.write.rule
+        shared = self.known_rules.shared(rule, batch.owner, batch.now_us)
+        return _Task(msgspec.structs.replace(row, shared=shared), row.kind, putting.NO_DUE, b"")
 
     async def _decided_all(
         self, shard: messages.ShardId, met: list[tuple[_Task, bytes]], batch: _Batch
@@ -256,7 +269,8 @@ class Members:
             now_us=batch.now_us,
         )
         due = putting.KEPT_CHAIN if keeps else _due_text(due_us)
-        return _Task(row, row.kind, due, packed.fingerprint, facts=facts)
+        options = {"counted": True} if due_us is not None and row.write.at_us is None else {}
+        return _Task(row, row.kind, due, packed.fingerprint, facts=facts, options=options)
 
     async def remove(
         self,

@@ -20,6 +20,7 @@
         goes all the same, and its settlement changes nothing.
         Options: after (us): leave the chain alone, unless its due is later than both now and this: then it gets the due;
           former (us): the chain of the former timing must not stand later, unless a claim holds it;
+          counted (bool): the same for the due itself, if that has come since it was counted;
           open {from, to}: due, member, record of each occurrence that is stored with it; an existing one stays
         moved {batch, from} (absent: no), epoch: the rows are a batch that has departed (depart.lua), and all parts are of one
           shard: it stores the batch once, as its field `from` names the last one; or removes it, whosever the rows are
@@ -102,8 +103,11 @@ local function in_place(i, stored)
       end
     end
     record = with_state(record, state_of(stored))
-  elseif options and options.former and has_moved_on(ARGV[i], stored, options.former) then
-    return nil, 'HELD'
+  elseif options then
+    local latest = options.former or (options.counted and tonumber(due) <= now and tonumber(due))
+    if latest and has_moved_on(ARGV[i], stored, latest) then
+      return nil, 'HELD'
+    end
   end
   if counts_runs(record) and is_readable(stored) and counts_runs(stored) then
     record = with_started(record, math.max(started_of(stored), started_of(record)))
