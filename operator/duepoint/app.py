@@ -243,7 +243,7 @@ def traced_share(environ: Mapping[str, str]) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:
-        raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no share; write 0 to 1")
+        raise errors.InvalidSetting(name, f"{errors.quoted(text)} is not a share; write 0 to 1")
     return share
 
 

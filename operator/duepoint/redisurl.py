@@ -124,7 +124,7 @@ def _database(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdecimal() and len(text) < 6):
-        raise ValueError("names a database that is no number; write redis://host:6379/0")
+        raise ValueError("names a database that is not a number; write redis://host:6379/0")
     return int(text)
 
 

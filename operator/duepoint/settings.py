@@ -364,7 +364,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     for name in sorted(ours):
         if not name.startswith(_FOREIGN) and not _SERVICE_LINK.search(name):
             listed = ", ".join(sorted(known))
-            raise errors.InvalidSetting(name, f"is no setting; known are {listed}")
+            raise errors.InvalidSetting(name, f"is not a setting; known are {listed}")
 
 
 # Variables with our prefix that belong to the development tools.

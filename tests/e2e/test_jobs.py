@@ -187,7 +187,7 @@ def pod(**fields) -> dict:
 REFUSED = {
     "pod-field": (
         pod(restartPolice="Never"),
-        "spec.jobTemplate.spec.template.spec.restartPolice: is no field of a Job",
+        "spec.jobTemplate.spec.template.spec.restartPolice: is not a field of a Job",
     ),
     "mode": (
         template(completionMode="Odd"),

@@ -161,7 +161,7 @@ class MemoryApi:
         unknown = set(spec) - KNOWN
         if unknown:
             name = min(unknown)
-            raise Refusal(400, "InvalidField", f"{name} is no field of a member", name)
+            raise Refusal(400, "InvalidField", f"{name} is not a field of a member", name)
         if sum(name in spec for name in ("schedule", "at", "delay")) != 1:
             raise Refusal(400, "InvalidMember", "write one of schedule, at and delay", "schedule")
         if spec.get("at") == "1970-01-01T00:00:00Z":
@@ -305,7 +305,7 @@ class MemoryApi:
                 row = json.loads(line)
                 id_ = row["id"]
             except (ValueError, KeyError, TypeError) as error:
-                raise Refusal(400, "InvalidRow", f"the row is no member: {error!r}") from None
+                raise Refusal(400, "InvalidRow", f"the row is not a member: {error!r}") from None
             self._maybe_refuse(id_)
             _check_row(row)
             if delete:

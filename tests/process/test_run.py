@@ -261,7 +261,7 @@ def test_an_edit_a_new_file_and_a_deletion_count_while_it_runs(tmp_path):
             "values",
         ),
         ("large.json", b'{"kind": "' + b"x" * (33 << 20) + b'"}', "", "32 MiB"),
-        ("other.yaml", b"services: {web: {image: nginx}}\n", "", "no Kubernetes object"),
+        ("other.yaml", b"services: {web: {image: nginx}}\n", "", "not a Kubernetes object"),
     ],
     ids=["a wrong field", "bytes", "aliases that explode", "too large", "no object"],
 )

@@ -326,7 +326,7 @@ class _History:
         raise Exited
 
     def _kill(self, process: Process) -> None:
-        if process.is_dead or process.name == apiclient.NAME:  # the client is no product code
+        if process.is_dead or process.name == apiclient.NAME:  # the client is not product code
             return
         self._network.note(process, "is killed")
         self._loop.kill(process)

@@ -51,7 +51,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "report": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a10", "rule": _SHARED},
     "second": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a11", "rule": _SHARED, "generation": 300},
     "once": {
-        "uid": "a uid that is no UUID",
+        "uid": "a uid that is not a UUID",
         "rule": _PRIVATE,
         "state": definition.State.SUSPENDED,
         "not_before_us": queueing.CREATED_US - 5,

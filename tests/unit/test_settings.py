@@ -61,7 +61,7 @@ def test_what_the_client_of_the_http_api_reads_is_no_mistake(environ):
     }  # fmt: skip
 
     assert read({**environ, **given})
-    with pytest.raises(errors.InvalidSetting, match="DUEPOINT_API_TOKENS: is no setting"):
+    with pytest.raises(errors.InvalidSetting, match="DUEPOINT_API_TOKENS: is not a setting"):
         read({**environ, "DUEPOINT_API_TOKENS": "t"})
 
 

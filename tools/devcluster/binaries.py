@@ -252,7 +252,7 @@ def compile_into(recipe: Recipe, folder: Path) -> None:
 
 
 def package_command(package: str) -> str:
-    """Return the file name that `go build` chooses: the last part that is no major version."""
+    """Return the file name that `go build` chooses: the last part that is not a major version."""
     *_, before, last = ["", *package.split("/")]
     return before if last[:1] == "v" and last[1:].isdigit() else last
 

@@ -102,7 +102,7 @@ def _placed_us(text: str, zone: str) -> int:
         return now_us()
     parts = _WRITTEN.fullmatch(text.strip())
     if parts is None:
-        raise ValueError(f"{errors.quoted(text)} is no time; {_EXAMPLE}")
+        raise ValueError(f"{errors.quoted(text)} is not a time; {_EXAMPLE}")
     try:
         offset = expression.offset_seconds(parts["offset"]) if parts["offset"] else None
         date = _date(parts["date"].lower(), zone, offset)

@@ -53,7 +53,7 @@ class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of
 def _name(text: str) -> str:
     is_path = "/" in text or text in (".", "..")
     if not text or len(text) > 253 or not text.isprintable() or " " in text or is_path:
-        raise ValueError(f"{errors.quoted(text)} is no name of an object")
+        raise ValueError(f"{errors.quoted(text)} is not a valid name of an object")
     return text
 
 

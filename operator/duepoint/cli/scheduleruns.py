@@ -320,7 +320,7 @@ def backfill(
         if not yes and not options.confirmed(
             f"Start {'1 run' if count == 1 else f'{count} runs'}?",
             option="--yes",
-            without_terminal="standard input is no terminal to ask on; write --yes, or --dry-run"
+            without_terminal="standard input is not a terminal to ask on; write --yes, or --dry-run"
             " to look",
         ):
             output.say("nothing was started")

@@ -229,7 +229,7 @@ def judge(
             return row | {"reason": f"header {name} is missing; headers found: {found}"}
     row["webhookId"], timestamp, signature = (headers[name] for name in _WANTED)
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
-        reason = f"webhook-timestamp {errors.quoted(timestamp)} is no time in whole seconds"
+        reason = f"webhook-timestamp {errors.quoted(timestamp)} is not a time in whole seconds"
         return row | {"reason": reason}
     sent_us = int(timestamp) * 1_000_000
     row["sentAt"] = output.time(sent_us) or ""

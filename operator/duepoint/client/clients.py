@@ -496,7 +496,7 @@ def _member(id_: str) -> str:
 def _segment(text: str) -> str:
     """Return one segment of a path; raises ValueError for a text that would change the path."""
     if text in ("", ".", ".."):
-        raise ValueError(f'"{text}" is no id and no name')
+        raise ValueError(f'"{text}" is neither an id nor a name')
     return parse.quote(text, safe="")
 
 

@@ -115,7 +115,7 @@ def row_of(member: msgspec.Raw | bytes) -> bytes:
     try:
         fields = _as_object.decode(member)
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is no member as JSON: {error}") from error
+        raise ValueError(f"it is not a member as JSON: {error}") from error
     return on_one_line(encoded({name: fields[name] for name in fields if name not in READ_ONLY}))
 
 

@@ -36,10 +36,10 @@ def checked_server(url: str) -> str:
         parts = parse.urlsplit(url)
         _ = parts.port, httpx2.URL(url)
     except (ValueError, httpx2.InvalidURL) as error:
-        raise ValueError(f"{errors.quoted(url)} is no URL ({error}); {example}") from None
+        raise ValueError(f"{errors.quoted(url)} is not a URL ({error}); {example}") from None
     is_text = url.isprintable() and " " not in url
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_text:
-        raise ValueError(f"{errors.quoted(url)} is no URL of a server; {example}")
+        raise ValueError(f"{errors.quoted(url)} is not a URL of a server; {example}")
     if parts.username or parts.password or parts.query or parts.fragment:
         # The message does not repeat the URL: it may contain a password.
         raise ValueError(f"the URL of the API has more than scheme, host, port and path; {example}")

@@ -16,7 +16,7 @@
         BlobMissing             read the definition again
         BlobForged              do not act on the blob
     errors.DuepointError
-        WrongType               a user's key is no stream
+        WrongType               a user's key is not a stream
         TooManyWaiting          ask again when some runs have ended
 """
 

@@ -76,7 +76,7 @@ class Resharding:
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
                 "shards",
-                f"{shards} is no power of two up to {sharding.MOST_SHARDS}; write 64, or 256",
+                f"{shards} is not a power of two up to {sharding.MOST_SHARDS}; write 64, or 256",
             )
         layout = await self.layouts.read()
         if layout.former is not None:

@@ -216,7 +216,7 @@ def for_zone(zone: str, known: frozenset[str]) -> str:
 def _for_offset(offset: re.Match[str]) -> str:
     sign, hours, minutes = offset[1], int(offset[2]), offset[3] or "00"
     if minutes != "00" or hours > (14 if sign == "+" else 12):
-        return "an offset is no zone; write the name of a place that has it"
+        return "an offset is not a zone; write the name of a place that has it"
     if hours == 0:
         return 'write "Etc/UTC"'
     turned = "-" if sign == "+" else "+"

@@ -118,7 +118,7 @@ def _rfc3339_us(value: str, time_zone: str) -> int:
         raise ValueError(f"{errors.quoted(value)} is outside the years 1970 to 2112")
     if _RFC3339.fullmatch(value) is None:
         hint = _suggestion(value, time_zone) or _EXAMPLE
-        raise ValueError(f"{errors.quoted(value)} is no instant with its zone; {hint}")
+        raise ValueError(f"{errors.quoted(value)} is not an instant with its zone; {hint}")
     try:
         instant = dt.datetime.fromisoformat(value.upper())
     except ValueError as error:

@@ -235,7 +235,7 @@ class _Item:
                 hint = f"names are {kind.names[0]} to {kind.names[-1]}"
             else:
                 hint = f"this field takes numbers {kind.low}-{kind.high}"
-            raise self._wrong(f'"{word}" is no name here', parts.start(group), hint=hint)
+            raise self._wrong(f'"{word}" is not a name here', parts.start(group), hint=hint)
         number = int(word)
         high = 7 if kind is fields.WEEKDAY else kind.high
         if not kind.low <= number <= high:

@@ -213,7 +213,7 @@ class Call:
         try:
             return times.parse_us(text)
         except ValueError:
-            message = f"{errors.quoted(text)} is no time; write it as 2026-12-24T18:00:00Z"
+            message = f"{errors.quoted(text)} is not a time; write it as 2026-12-24T18:00:00Z"
             raise OperationProblem("InvalidParameter", message, field=name) from None
 
     # -- headers -------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Call:
         if text in ("", "*"):
             return text
         if (tag := _TAG.fullmatch(text)) is None:
-            message = f'{errors.quoted(text)} is no tag; write it in quotes, such as "1f0a33c2"'
+            message = f'{errors.quoted(text)} is not a tag; write it in quotes, such as "1f0a33c2"'
             raise OperationProblem("InvalidParameter", message, field=name)
         return tag[1]
 

@@ -399,7 +399,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     if document is None:
         return {}  # an empty file, as kubectl takes it
     if not isinstance(document, Mapping):
-        raise errors.InvalidSetting("KUBECONFIG", f"{path} is no kubeconfig")
+        raise errors.InvalidSetting("KUBECONFIG", f"{path} is not a kubeconfig")
     return document
 
 

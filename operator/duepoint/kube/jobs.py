@@ -388,7 +388,7 @@ def _of_text(text: str) -> Iterator[str]:
     """Yield the sentences of the API server's decoder, with fields of the Schedule."""
     if text.startswith("strict decoding error: "):
         for found in _STRICT.finditer(text):
-            says = "is no field of a Job" if found["what"] == "unknown" else "is there twice"
+            says = "is not a field of a Job" if found["what"] == "unknown" else "is there twice"
             yield f"{_below(found['path'])}: {says}"
     elif wrong := _GO_TYPE.search(text):
         wanted = wrong["wanted"]  # a type of Go

@@ -191,7 +191,7 @@ def _instant_us(text: str, path: str) -> int:
     try:
         instant_us = times.parse_us(text)
     except ValueError as error:
-        raise _invalid(path, f"{base.quoted(text)} is no RFC 3339 time") from error
+        raise _invalid(path, f"{base.quoted(text)} is not an RFC 3339 time") from error
     if not manualruns.is_storable(instant_us):
         message = f"{text} is not between 1970 and 2112; write a time in between"
         raise _invalid(path, message)

@@ -178,14 +178,14 @@ def of_decoder(error: msgspec.ValidationError) -> Problem:
     path = where.rstrip("`")
     if unknown := _UNKNOWN.match(what):
         path = f"{path}.{unknown[1]}"[:120]
-        return Problem(path, f"{errors.quoted(path.lstrip('.'))} is no field here")
+        return Problem(path, f"{errors.quoted(path.lstrip('.'))} is not a field here")
     if missing := _MISSING.match(what):
         return Problem(f"{path}.{missing[1]}", MISSING)
     if kinds := _TYPE.match(what):
         wanted, found = (TYPES.get(kind, kind) for kind in kinds.groups())
         return Problem(path, f"is {found}, which is of the wrong type; write {wanted}")
     if "RFC3339" in what:
-        return Problem(path, f"is no time; write {TIME}")
+        return Problem(path, f"is not a time; write {TIME}")
     return Problem(path, what)
 
 

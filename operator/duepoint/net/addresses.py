@@ -22,7 +22,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressKind(enum.Enum):
-    """The kind of an address. ``SPECIAL`` is no receiver in any mode, unless allowed by name."""
+    """The kind of an address. ``SPECIAL`` is not a receiver in any mode, unless allowed by name."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -109,7 +109,7 @@ def is_odd_number(host: str) -> bool:
     """Whether a resolver may read the host as an IPv4 address although ``parse`` does not.
 
     ``2130706433``, ``0x7f.1``, ``0177.0.0.1`` and ``127.1`` all are 127.0.0.1 to inet_aton. A
-    name whose last label is a number is no name in the DNS (WHATWG URL, "ends in a number").
+    name whose last label is a number is not a name in the DNS (WHATWG URL, "ends in a number").
     """
     if ":" in host:
         return parse(host) is None

@@ -90,7 +90,7 @@ def verdict(
     """
     parsed = addresses.parse(address)
     if parsed is None:
-        why = f"{address!r} is no plain IP address; write it as 192.0.2.1 or 2001:db8::1"
+        why = f"{address!r} is not a plain IP address; write it as 192.0.2.1 or 2001:db8::1"
         return Denied(why, why)
     for reached in addresses.reached_by(parsed):
         judged = _judge(_Aim(parsed, reached, port), policy, route, own)

@@ -61,7 +61,7 @@ _REASONS: Final = {
 
 
 class Refused(Exception):
-    """What a client sent is no request: it is not HTTP, too large, too slow, or was cut.
+    """What a client sent is not a request: it is not HTTP, too large, too slow, or was cut.
 
     Attributes:
         status: the status to answer with.

@@ -80,7 +80,7 @@ def of_url(text: str) -> Destination | target.Trouble:
         return _invalid(f"{model.shown(text)} cannot be read as a URL")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
         quoted = model.shown(text)
-        return _invalid(f"{quoted} is no http or https URL without user names")
+        return _invalid(f"{quoted} is not an http or https URL without user names")
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 
 

@@ -138,7 +138,7 @@ def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> Non
         "KEDA without Prometheus",
         "least above most",
         "label of the chart",
-        "argument that is no flag",
+        "argument that is not a flag",
         "misspelt source of a variable",
         "misspelt value",
     ],

@@ -72,7 +72,7 @@ def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
 )  # fmt: skip
 def test_a_refusal_is_not_repeated(reminders, api, status, kind):
     async def refuse(_):
-        return memoryapi.problem(status, "SomeCode", "at is no time", "at")
+        return memoryapi.problem(status, "SomeCode", "at is not a time", "at")
 
     api.faults.append(refuse)
     with pytest.raises(kind) as caught:

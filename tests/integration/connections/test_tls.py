@@ -96,7 +96,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
         await queue.start()
     mounted.write_bytes(authority.file.read_bytes())
     await queue.start()
-    mounted.write_text("this is no certificate")
+    mounted.write_text("this is not a certificate")
     await queue.index.servers.drop_idle()
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()

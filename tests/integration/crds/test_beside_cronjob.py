@@ -102,12 +102,12 @@ LATER = (
     "resources.requests",
     "is there twice",
     "podFailurePolicy",
-    "is no qualified name",
+    "is not a qualified name",
 )
 #: Taken of a CronJob too, whose Jobs cannot be created then.
-UNSEEN = ("is no value of a label",)
+UNSEEN = ("is not a valid label value",)
 #: What a strict API server does not find in a Schedule, where newer fields must pass.
-UNKNOWN = ("is no field of a Job", "did you mean")
+UNKNOWN = ("is not a field of a Job", "did you mean")
 
 
 @pytest.mark.parametrize(("template", "path", "says"), BAD_TEMPLATES)

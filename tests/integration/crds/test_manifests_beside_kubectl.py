@@ -28,7 +28,7 @@ from tests.property.expressions import generators
 WANTED = 120
 #: What a cluster takes and `validate` and `import` refuse, by their words.
 LISTED = re.compile(
-    r"is no field of a Job"
+    r"is not a field of a Job"
     r"|the key \".*\" is there twice"
     r"|has no time in the next 8 years"
     r"|\]: is null; write"

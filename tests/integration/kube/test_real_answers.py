@@ -46,7 +46,7 @@ async def test_a_misspelt_field_is_found_by_the_dry_run(
     job = a_job(kube_namespace, backofLimit=3)
     verdict = await jobs.dry_run(session, kube_namespace, job)
     assert verdict == jobs.JobRefused(
-        Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate.spec.backofLimit: is no field of a Job"
+        Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate.spec.backofLimit: is not a field of a Job"
     )
 
 

@@ -48,7 +48,7 @@ BAD_QUESTIONS = [
     (("@daily", "--time-zone", "europe/berlin"), 'write it as "Europe/Berlin"'),
     (("@daily", "--time-zone", "../../etc/passwd"), "--time-zone"),
     (("@daily", "--time-zone", ""), "--time-zone"),
-    (("@daily", "--from", "monday"), '--from: "monday" is no time; write RFC 3339'),
+    (("@daily", "--from", "monday"), '--from: "monday" is not a time; write RFC 3339'),
     (("@daily", "--from", "2026-02-30"), "--from"),
     (("@daily", "--from", "2026-01-01T24:00:01Z"), "--from"),
     (("@daily", "--from", "1969-12-31T23:59:59Z"), "1970 to 2112"),

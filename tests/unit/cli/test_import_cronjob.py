@@ -189,7 +189,7 @@ def test_a_cronjob_that_is_only_started_by_hand_becomes_a_schedule_that_is_only_
         ({**CRONJOB, "metadata": "x"}, "metadata"),
         ({**CRONJOB, "apiVersion": "batch/v2alpha1"}, "apiVersion"),
         ({"kind": "CronJob"}, "apiVersion"),
-        ([1, 2], "is no Kubernetes object"),
+        ([1, 2], "is not a Kubernetes object"),
     ],
 )
 def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(

@@ -118,4 +118,4 @@ def test_refused_rows_are_counted_shown_and_stop_none_of_the_others(duepoint, ap
     assert answer.err.splitlines()[0] == (
         "duepoint: line 3 (b): at: 1970-01-01T00:00:00Z is past its deadline (TooLate)"
     )
-    assert answer.err.splitlines()[2].startswith("duepoint: line 5: the row is no member")
+    assert answer.err.splitlines()[2].startswith("duepoint: line 5: the row is not a member")

@@ -65,15 +65,19 @@ def test_the_examples_of_the_repository_are_valid(duepoint):
 
 
 LONG = "x" * 64
-QUALIFIED = "is no qualified name; write at most 63 letters, digits, -, _ and ."
+QUALIFIED = "is not a qualified name; write at most 63 letters, digits, -, _ and ."
 #: Metadata that the API server refuses, the field, and what is said of it.
 BAD_METADATA = [
     ({"annotations": {"team": 7}}, "annotations.team", "7 is of the wrong type; write a text"),
     ({"labels": {"enabled": True}}, "labels.enabled", "true is of the wrong type; write a text"),
     ({"labels": "x"}, "labels", "write a mapping"),
-    ({"labels": {"app": "a b"}}, "labels.app", '"a b" is no value of a label; write at most 63'),
-    ({"labels": {"app": "-b"}}, "labels.app", '"-b" is no value of a label'),
-    ({"labels": {"app": "b\n"}}, "labels.app", "is no value of a label"),
+    (
+        {"labels": {"app": "a b"}},
+        "labels.app",
+        '"a b" is not a valid label value; write at most 63',
+    ),
+    ({"labels": {"app": "-b"}}, "labels.app", '"-b" is not a valid label value'),
+    ({"labels": {"app": "b\n"}}, "labels.app", "is not a valid label value"),
     ({"labels": {"app": LONG}}, "labels.app", "write at most 63 letters"),
     ({"labels": {LONG: "x"}}, "labels", QUALIFIED),
     ({"labels": {"": "x"}}, "labels", f'the key "" {QUALIFIED}'),
@@ -96,7 +100,7 @@ BAD_METADATA = [
         "is missing; write a text",
     ),
     ({"uid": 5}, "uid", "write a text, in quotes"),
-    ({"deletionTimestamp": "x"}, "deletionTimestamp", '"x" is no time; write RFC 3339'),
+    ({"deletionTimestamp": "x"}, "deletionTimestamp", '"x" is not a time; write RFC 3339'),
 ]
 
 
@@ -141,14 +145,14 @@ BAD_TEMPLATES = [
     (
         {**a_job(), "metadata": {"labels": {"app": "a b"}}},
         "spec.jobTemplate.metadata.labels.app",
-        "is no value of a label",
+        "is not a valid label value",
     ),
     (
         a_job_of(
             template={**a_job()["spec"]["template"], "metadata": {"annotations": {"a b": "x"}}}
         ),
         "spec.jobTemplate.spec.template.metadata.annotations",
-        'the key "a b" is no qualified name',
+        'the key "a b" is not a qualified name',
     ),
     (a_job_of(manualSelector=True), "spec.jobTemplate.spec.manualSelector", "take manualSelector"),
     (a_job_of(selector={}), "spec.jobTemplate.spec.selector", "take the selector out"),
@@ -227,7 +231,7 @@ def test_a_field_that_a_newer_kubernetes_may_know_is_a_note(duepoint):
     given = yaml.safe_dump(a_schedule("x", jobTemplate=a_job(quantumEntanglement=True)))
     answer = duepoint("validate", "-f", "-", given=given)
     assert (answer.code, answer.err) == (0, "")
-    assert "quantumEntanglement: is no field of a Job in Kubernetes 1." in answer.out
+    assert "quantumEntanglement: is not a field of a Job in Kubernetes 1." in answer.out
 
 
 # -- CronJobs --------------------------------------------------------------------------------
@@ -302,9 +306,9 @@ def test_what_the_operator_would_refuse_of_a_scheduled_run_is_told(duepoint, tri
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (b"\x7fELF\x02\x01\x01\x00\xff\xfe\x00", "is no text in UTF-8"),
-        (b"a: \xff", "is no text in UTF-8"),
-        (b"spec: \x00", "is no text in UTF-8"),
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe\x00", "is not text in UTF-8"),
+        (b"a: \xff", "is not text in UTF-8"),
+        (b"spec: \x00", "is not text in UTF-8"),
         (b"spec:\n\tschedule: x\n", "line 2, column 1: a tab"),
         (b"schedule: */5 * * * *\n", "needs quotes"),
         (b"schedule: @daily\n", "put it into quotes"),
@@ -326,8 +330,8 @@ def test_what_the_operator_would_refuse_of_a_scheduled_run_is_told(duepoint, tri
         (b"kind: Schedule\n~: 1\n", "line 2: a mapping's key must be a text"),
         (b"{{ .Values.key }}: 1\n", "line 1: {{ ... }} is a template"),
         (b'{"kind": "Schedule", "spec": 1e400}', "the number 1e400 is too large"),
-        (b"just words", "is no Kubernetes object"),
-        (b"- 1\n- 2\n", "is no Kubernetes object"),
+        (b"just words", "is not a Kubernetes object"),
+        (b"- 1\n- 2\n", "is not a Kubernetes object"),
         (b"kind: List\nitems: 5\n", "items: a list has its objects here"),
         (b"apiVersion: duepoint.dev/v2\nkind: Schedule\n", "write duepoint.dev/v1alpha1"),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Shedule\n", "write Schedule or ScheduleRun"),

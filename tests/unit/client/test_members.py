@@ -35,7 +35,7 @@ def test_a_payload_that_is_no_json_is_refused_before_anything_is_sent(reminders,
 
 @pytest.mark.parametrize("id_", ["", ".", ".."])
 def test_an_id_that_would_name_another_path_is_refused(reminders, api, id_):
-    with pytest.raises(ValueError, match="is no id"):
+    with pytest.raises(ValueError, match="neither an id"):
         reminders.get(id_)
     assert api.requests == []
 

@@ -44,7 +44,9 @@ def error_of(text, **options):
         pytest.param("1/ * * * *", "minute", 0, "not understood", id="missing-step"),
         pytest.param("1-2-3 * * * *", "minute", 0, "not understood", id="two-ranges"),
         pytest.param("1/2/3 * * * *", "minute", 0, "not understood", id="two-steps"),
-        pytest.param("* * * * mon-xyz", "day-of-week", 12, '"xyz" is no name', id="unknown-name"),
+        pytest.param(
+            "* * * * mon-xyz", "day-of-week", 12, '"xyz" is not a name', id="unknown-name"
+        ),
         pytest.param("* * * * monday", "day-of-week", 8, 'write "MON"', id="long-name"),
         pytest.param("* MON * * *", "hour", 2, "takes numbers 0-23", id="name-in-a-number-field"),
         pytest.param("* * * * 5-0", "day-of-week", 8, "runs downward", id="numbers-never-wrap"),
@@ -158,9 +160,9 @@ def test_a_rare_or_past_date_is_accepted(text):
         pytest.param("@every 1000000000h", "2112", id="huge"),
         pytest.param("@every " + "9" * 150 + "h", "longer", id="150-digits"),
         pytest.param("@at", "missing", id="at-nothing"),
-        pytest.param("@at tomorrow", "no instant", id="at-words"),
+        pytest.param("@at tomorrow", "not an instant", id="at-words"),
         pytest.param("@at 2026-12-24T18:00:00", "zone", id="at-without-zone"),
-        pytest.param("@at 2026-12-24", "no instant", id="at-a-date"),
+        pytest.param("@at 2026-12-24", "not an instant", id="at-a-date"),
         pytest.param("@at 2026-02-30T00:00:00Z", "exist", id="february-30"),
         pytest.param("@at 2026-01-01T24:00:01Z", "exist", id="hour-24"),
         pytest.param("@at 2026-12-31T23:59:60Z", "exist", id="leap-second"),

@@ -50,7 +50,7 @@ def test_a_condition_has_one_tag_or_any(text, tag):
     "text", ['"a"', '"1f0a33c2", "1f0a33c3"', 'W/"1f0a33c2"', '""', "1f0a33c2"]
 )
 def test_what_is_no_tag_is_refused(text):
-    with pytest.raises(OperationProblem, match="is no tag; write it in quotes"):
+    with pytest.raises(OperationProblem, match="is not a tag; write it in quotes"):
         call(if_match=text).tag("If-Match")
 
 

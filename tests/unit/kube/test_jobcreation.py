@@ -63,7 +63,7 @@ def refusal(message, *causes, code=422):
                 'field "spec.template.spec.warp", duplicate field "spec.backofLimit"',
                 code=400,
             ),
-            "spec.jobTemplate.spec.template.spec.warp: is no field of a Job; "
+            "spec.jobTemplate.spec.template.spec.warp: is not a field of a Job; "
             "spec.jobTemplate.spec.backofLimit: is there twice",
             id="unknown fields",
         ),

@@ -48,5 +48,7 @@ def test_metadata_of_another_type_counts_as_absent(metadata):
 
 def test_a_creation_that_is_no_time_is_named():
     item = schedules.item_of(a_document(creationTimestamp="yesterday"))
-    with pytest.raises(errors.InvalidSpec, match=r'creationTimestamp: "yesterday" is no RFC 3339'):
+    with pytest.raises(
+        errors.InvalidSpec, match=r'creationTimestamp: "yesterday" is not an RFC 3339'
+    ):
         schedules.spec_of(item)

@@ -69,7 +69,7 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
         return _wrong(manifest, "", manifest.trouble)
     if not isinstance(manifest.content, dict) or not manifest.kind:
         return _wrong(
-            manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
+            manifest, "", "is not a Kubernetes object; write apiVersion, kind, metadata and spec"
         )
     kind, version = manifest.kind, manifest.api_version
     if kind == CRONJOB and version in CRONJOB_VERSIONS:
@@ -246,12 +246,14 @@ def _labels_and_annotations(metadata: Mapping[str, Any], path: str) -> Iterator[
         if not structure.QUALIFIED_NAME.fullmatch(name):
             yield Problem(
                 f"{path}.{where}",
-                f"the key {errors.quoted(key)} is no qualified name; write {structure.LETTERS}, "
+                f"the key {errors.quoted(key)} is not a qualified name; write {structure.LETTERS}, "
                 "such as app or example.com/app",
             )
     for key, value in labels.items():
         if isinstance(value, str) and not structure.LABEL_VALUE.fullmatch(value):
-            message = f"{errors.quoted(value)} is no value of a label; write {structure.LETTERS}"
+            message = (
+                f"{errors.quoted(value)} is not a valid label value; write {structure.LETTERS}"
+            )
             yield Problem(f"{path}.labels.{key[:64]}", message)
     texts = (text for pair in annotations.items() for text in pair if isinstance(text, str))
     size = sum(len(text.encode("utf-8", "replace")) for text in texts)

@@ -82,7 +82,7 @@ def documents(data: bytes) -> Iterator[Any]:
         yield error
         return
     except UnicodeError:
-        yield InvalidText("is no text in UTF-8")
+        yield InvalidText("is not text in UTF-8")
         return
     line = 0
     for piece in _BORDER.split(text):
@@ -119,7 +119,7 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
         raise InvalidText(f"{place}: {problem}") from None
     except yaml.YAMLError as error:
         first = (str(error).splitlines() or [""])[0]
-        raise InvalidText(f"is no text in UTF-8: {first}") from None
+        raise InvalidText(f"is not text in UTF-8: {first}") from None
 
 
 def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
@@ -247,7 +247,7 @@ class _Loader(_Base):  # type: ignore[misc]
         if tag not in ("int", "float") or len(text) > _LONGEST_NUMBER:
             return text
         if text.lower().lstrip("+-.") in ("inf", "nan"):
-            raise self.refused(node, f"{text} is no number in JSON")
+            raise self.refused(node, f"{text} is not a number in JSON")
         if tag == "int":
             # libyaml knows only one spelling of each prefix
             known = text.lower().replace("0o", "0", 1)

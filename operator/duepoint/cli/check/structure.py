@@ -221,7 +221,7 @@ class Walk(checks.Walk):
             try:
                 instants.strict_us(value)
             except ValueError:
-                return f"{errors.quoted(value)} is no time; write {checks.TIME}"
+                return f"{errors.quoted(value)} is not a time; write {checks.TIME}"
         pattern = schema.get("pattern", "")
         if pattern and not vocabulary.compiled(pattern).search(value):
             return f"{errors.quoted(value)}: {PATTERNS[pattern]}"
@@ -334,7 +334,7 @@ def _unknown(schema: Schema, name: str, path: str, meant: str, near: str) -> Ite
     if not schema.get(model.ANY):
         yield Problem(path, f"is unknown{more}", is_misspelt=bool(meant))
     elif path.startswith(JOB):
-        message = f"is no field of a Job in Kubernetes {KUBERNETES}{more}"
+        message = f"is not a field of a Job in Kubernetes {KUBERNETES}{more}"
         is_note = not (meant or place)
         yield Problem(path, message, is_note=is_note, is_misspelt=bool(meant))
     elif meant:

@@ -209,7 +209,7 @@ def _outage(text: str, zone: str) -> tuple[int, int]:
     """Return both ends of FROM/TO; raises errors.InvalidSetting."""
     first, slash, last = text.partition("/")
     if not slash:
-        message = f"{errors.quoted(text)} is no range; write FROM/TO, both as RFC 3339"
+        message = f"{errors.quoted(text)} is not a range; write FROM/TO, both as RFC 3339"
         raise errors.InvalidSetting("--down", message)
     begin_us, end_us = (instants.parse_us(each, zone=zone, name="--down") for each in (first, last))
     if end_us <= begin_us:

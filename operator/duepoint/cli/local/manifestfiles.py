@@ -158,7 +158,7 @@ def _wrong_data(content: dict[str, Any]) -> Iterator[Problem]:
     for field in ("data", "stringData", "binaryData"):
         values = content.get(field) or {}
         if not isinstance(values, dict):
-            yield Problem(field, "is no mapping; write keys with texts")
+            yield Problem(field, "is not a mapping; write keys with texts")
             continue
         is_encoded = field == "binaryData" or (field == "data" and content["kind"] == "Secret")
         for key, text in values.items():
@@ -166,5 +166,5 @@ def _wrong_data(content: dict[str, Any]) -> Iterator[Problem]:
                 base64.b64decode(text if is_encoded else "", validate=True)
                 text.encode()
             except (ValueError, TypeError, AttributeError):
-                message = "is no text in base64; write it below stringData" if is_encoded else ""
-                yield Problem(f"{field}.{key}", message or "is no text; write it in quotes")
+                message = "is not text in base64; write it below stringData" if is_encoded else ""
+                yield Problem(f"{field}.{key}", message or "is not text; write it in quotes")

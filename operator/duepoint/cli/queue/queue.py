@@ -293,7 +293,7 @@ _LOOK_SECONDS = 0.5
 def _power_of_two(text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if number < 1 or number & (number - 1) or number > _MOST_SHARDS:
-        message = f"is no power of two up to {_MOST_SHARDS}; write 64 or 256"
+        message = f"is not a power of two up to {_MOST_SHARDS}; write 64 or 256"
         raise ValueError(f"{errors.quoted(text)} {message}")
     return number
 

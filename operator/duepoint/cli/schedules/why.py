@@ -350,7 +350,7 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
         local = instants.LocalTime(facts.timing.time_zone)
         near = [] if before_us is None else [f"before it {local.text(before_us)}"]
         near += [] if after is None else [f"after it {local.text(after.slot_us)}"]
-        text = f"{local.text(at_us)} is no slot; {', '.join(near) or 'there is none near it'}"
+        text = f"{local.text(at_us)} is not a slot; {', '.join(near) or 'there is none near it'}"
         return Finding(diagnosis.NOT_A_SLOT, text)
     if at_us <= facts.created_us:
         text = f"the Schedule was created after it, at {instants.utc_text(facts.created_us)}"

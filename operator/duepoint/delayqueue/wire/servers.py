@@ -256,7 +256,7 @@ class Cluster:
             return cast("Sequence[Any]", reply)
         said = f": {str(reply) or type(reply).__name__}"
         if _NO_CLUSTER in said:
-            said = " is no cluster; write redis:// instead of redis+cluster://"
+            said = " is not a cluster; write redis:// instead of redis+cluster://"
         self._trouble = f"{host[0]}:{host[1]}{said}"
         return ()
 

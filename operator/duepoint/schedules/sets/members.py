@@ -266,7 +266,7 @@ class RowReader:
 def wrong_id(text: str) -> str:
     """Return why a text is not a valid id."""
     return (
-        f"{errors.quoted(text)} is no id; write a letter or digit, then letters, digits and "
+        f"{errors.quoted(text)} is not an id; write a letter or digit, then letters, digits and "
         ". _ : ~ @ - only, 128 characters at most"
     )
 
@@ -292,7 +292,7 @@ def _conditions(member: model.WrittenFields, *, is_row: bool) -> tuple[str, bool
         raise _Refused("ifNoneMatch", "cannot stand beside ifMatch")
     if member.if_match is not None:
         if not is_tag(member.if_match):
-            message = "is no tag; write the eight hexadecimal digits of an etag"
+            message = "is not a tag; write the eight hexadecimal digits of an etag"
             raise _Refused("ifMatch", message)
         return member.if_match, False
     if member.if_none_match != "*":

@@ -58,7 +58,7 @@ def brokers(found: servers.SecretConnection) -> Brokers:
     parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
     hosts = [(parts[1].strip("[]"), int(parts[2])) for parts in parsed if int(parts[2]) <= 65_535]
     if not 1 <= len(listed) == len(hosts) <= _MOST_SERVERS:
-        what = "is no list of brokers; write host:port,host:port"
+        what = "is not a list of brokers; write host:port,host:port"
         raise found.to.unusable("bootstrap.servers", what)
     found.require_consent(hosts)
     # A password is never sent in the clear unless the Secret says so.

@@ -212,7 +212,7 @@ class ExternalStreams:
                 raise
             pool.idle.append(opened)
         if not _ENTRY.fullmatch(answer):
-            raise Garbled("what it answered is no id of an entry")
+            raise Garbled("what it answered is not an id of an entry")
         return answer.decode()
 
     async def _opened(self, namespace: str, server: _Server) -> RedisConnection:
@@ -363,7 +363,7 @@ def _parsed(received: bytes) -> Any:  # noqa: ANN401 - False where the reply is 
     try:
         reply = parser.gets()
     except hiredis.ProtocolError:
-        raise Garbled("what it answered is no Redis reply") from None
+        raise Garbled("what it answered is not a Redis reply") from None
     if reply is not False and parser.has_data():
         raise Garbled("it answered with more than one reply")
     return reply

@@ -108,7 +108,7 @@ function scaleOf(peaks, limit) {
   const some = peaks.filter((peak) => peak > 0 && peak <= limit);
   const least = some.length ? Math.min(...some) : limit;
   const most = some.length ? Math.max(...some) : limit;
-  // Hours that differ by less than half look alike: 82 beside 81 is no peak.
+  // Hours that differ by less than half look alike: 82 beside 81 is not a peak.
   const top = Math.max(most, 2 * least);
   const isBeyond = peaks.some((peak) => peak > limit);
   const level = (value) => {
