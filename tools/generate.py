@@ -16,7 +16,7 @@ from tools.release import manifests
 
 def wanted() -> Iterator[tuple[Path, str]]:
     """Yield each file that needs no Helm, with the text that it should have."""
-    yield manifests.CRDS, jobschema.crds_text()
+    yield from jobschema.crds().items()
     yield chartdoc.PAGE, chartdoc.page()
     yield from ((page, fieldsdoc.page(page)) for page in fieldsdoc.PAGES)
     yield settingsdoc.PAGE, settingsdoc.page()

@@ -209,7 +209,7 @@ class Reader:
         return self._folders[block.page]
 
     def _fill(self, folder: Path, page: Path) -> None:
-        for name in ("charts", "examples", "deploy"):
+        for name in ("charts", "crds", "examples", "deploy"):
             (folder / name).symlink_to(pagecommands.ROOT / name)
         shutil.copytree(pagecommands.ROOT / "gitops", folder / "gitops")
         of_argo = folder / "gitops" / "argocd-cm.yaml"

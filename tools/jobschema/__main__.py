@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from tools.jobschema import expand, limits, prune
+from tools.release import manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = """\
@@ -25,16 +26,19 @@ NOTE = """\
 LARGEST_JSON = 262_144
 
 
-def crds_text() -> str:
-    """Return all CRDs as one file."""
-    text = NOTE
+def crds() -> dict[Path, str]:
+    """Return each CRD's file, and one of all for the chart, which can take none from outside."""
+    files, whole = {}, NOTE
     for kind, document in expand.custom_resource_definitions().items():
         size = len(json.dumps(document, separators=(",", ":")))
         if size >= LARGEST_JSON:
             msg = f"{kind} is {size} bytes of JSON; client-side apply ends at {LARGEST_JSON}"
             raise ValueError(msg)
-        text += f"---\n{_yaml(document)}"
-    return text
+        text = _yaml(document)
+        name = f"duepoint.dev_{document['spec']['names']['plural']}.yaml"
+        files[ROOT / "crds" / name] = NOTE + text
+        whole += f"---\n{text}"
+    return files | {manifests.CRDS: whole}
 
 
 def _yaml(document: prune.JsonSchema) -> str:

@@ -17,7 +17,7 @@ from tools import helm
 from tools.devcluster.state import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "duepoint"
-#: For the chart, which adds Helm's metadata, and for `kubectl apply`; a release copies it.
+#: What `crds/` has, in one file for the chart, which adds Helm's metadata; a release copies it.
 CRDS = CHART / "files" / "crds" / "duepoint.dev.yaml"
 BASE = REPOSITORY / "deploy" / "kustomize" / "base" / "duepoint.yaml"
 NAMESPACE = "duepoint-system"

@@ -91,10 +91,7 @@ async def _checked(place: options.Place, lease: str) -> list[output.Row]:
 
 async def _crd(server: ClusterSession, plural: str) -> output.Row:
     name = f"crd {plural}"
-    apply = (
-        "helm upgrade with this version's chart, or"
-        " kubectl apply --server-side -f charts/duepoint/files/crds/"
-    )
+    apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
     try:
         found = await cluster.get(server, _CRD.format(plural))
     except kube_errors.NotFound:
