@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks import receivers, report, scene
 from benchmarks.report import Figure
+from duepoint import services
 from duepoint.kube import jobbuilder, jobs, schedules
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import endless
@@ -65,6 +66,7 @@ async def run() -> list[Figure]:
         receivers.started("closes") as receiver,
         _hanging() as port,
         _Watching.of_jobs(stack) as jobs_seen,
+        _bare_requests(stack) as bare,
     ):
         hostile = [stack.plane.create_namespace("hostile") for _ in range(2)]
         try:
@@ -107,7 +109,12 @@ async def run() -> list[Figure]:
         finally:
             for namespace in hostile:
                 stack.plane.discard_namespace(namespace)
-    return [*_figures(late, alone, beside), *_rest(most, stolen_percent)]
+    bare_figures = (
+        BENCH.share(f"bare requests {name}", share, [bare[at] for at in window if at in bare])
+        for name, window in (("alone", alone), ("beside", beside))
+        for share in (0.5, 0.99)
+    )
+    return [*_figures(late, alone, beside), *bare_figures, *_rest(most, stolen_percent)]
 
 
 async def _window() -> range:
@@ -175,6 +182,24 @@ class _Watching:
                 schedule = (metadata.labels or {}).get(jobbuilder.SCHEDULE_LABEL, "")
                 now_us = time.time_ns() // 1000
                 self.seen.append((schedule, slot_us(slot) // 1_000_000, now_us))
+
+
+@contextlib.asynccontextmanager
+async def _bare_requests(stack: Stack) -> AsyncIterator[dict[int, float]]:
+    """Create a ConfigMap each second; yield what that took in ms, which is the least of a Job."""
+    took: dict[int, float] = {}
+    path = f"/api/v1/namespaces/{stack.namespace}/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "bare-"}}
+
+    async def ask() -> None:
+        while True:
+            await asyncio.sleep(1 - time.time() % 1)
+            begun = time.time()
+            await stack.api.request("POST", path, body)
+            took[int(begun)] = (time.time() - begun) * 1000
+
+    async with services.beside(ask()):
+        yield took
 
 
 # -- the hostile namespaces ------------------------------------------------------------------------
