@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import pytest
 
-from duepoint import services
 from duepoint.kube import jobs
-from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
-from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -28,32 +23,11 @@ def name(slot: int) -> str:
 @contextlib.asynccontextmanager
 async def workers(world: World, *names: str):
     """Run workers of this world, and kill them at the end."""
-    jobs_ = JobTarget(world.api, world.clock)
-    webhook = RecordingTarget(world.clock)
+    targets = {"job": JobTarget(world.api, world.clock), "webhook": RecordingTarget(world.clock)}
     async with contextlib.AsyncExitStack() as stack:
         for one in names:
-            work = Firer(
-                queue=world.queue, targets={"job": jobs_, "webhook": webhook}, streams=webhook,
-                clock=world.clock, places=16, lease_seconds=10.0, dice=lambda: 0.5,
-                jobs=jobtarget.ActiveJobs(world.api),
-            )  # fmt: skip
-            claimer = Claimer(
-                world.queue, work, world.clock, services.Health(), worker=one,
-                limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
-            )  # fmt: skip
-            await stack.enter_async_context(_running(claimer))
-        await world.clock.settle()
+            await stack.enter_async_context(world.worker(targets, targets["webhook"], one))
         yield
-
-
-@contextlib.asynccontextmanager
-async def _running(claimer: Claimer):
-    task = asyncio.create_task(claimer.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def jobs_there(world: World) -> list[str]:

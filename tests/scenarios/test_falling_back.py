@@ -9,11 +9,8 @@ import contextlib
 import pytest
 
 from duepoint.kube import jobs, port
-from duepoint.targets import jobtarget
 from duepoint.targets import outcome as outcomes
 from duepoint.targets.jobtarget import JobTarget
-from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -44,28 +41,10 @@ class Cluster:
             self.world.api.end_job(NAMESPACE, job.metadata.name)
 
 
-@contextlib.asynccontextmanager
-async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_target=None):
+def a_worker(world: World, webhooks: RecordingTarget | None = None, job_target=None):
     recording = webhooks or RecordingTarget(world.clock)
     job = job_target or JobTarget(world.api, world.clock)
-    claimer = Claimer(
-        world.queue,
-        Firer(
-            queue=world.queue, targets={"job": job, "webhook": recording, "stream": recording},
-            streams=recording, clock=world.clock, places=16, lease_seconds=10.0, dice=lambda: 0.5,
-            jobs=jobtarget.ActiveJobs(world.api),
-        ),
-        world.clock,
-        world.health,
-        worker="worker-a",
-        limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
-    )  # fmt: skip
-    task = asyncio.create_task(claimer.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return world.worker({"job": job, "webhook": recording, "stream": recording}, recording)
 
 
 @contextlib.asynccontextmanager

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 
 from duepoint.targets import jobtarget, target
-from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import NoEntries
 from tests.unit.controller.world import NAMESPACE, World
@@ -31,32 +27,9 @@ class _Jobs(NoEntries):
         return None
 
 
-@contextlib.asynccontextmanager
-async def working(world: World):
-    worker = Claimer(
-        world.queue,
-        Firer(
-            queue=world.queue,
-            targets={"job": (jobs := _Jobs(world))},
-            streams=jobs,
-            clock=world.clock,
-            places=64,
-            lease_seconds=10.0,
-            dice=lambda: 0.5,
-            jobs=no_jobs(),
-        ),
-        world.clock,
-        world.health,
-        worker="worker-a",
-        limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
-    )
-    running = asyncio.create_task(worker.run())
-    await world.clock.settle()
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+def working(world: World):
+    target = _Jobs(world)
+    return world.worker({"job": target}, target, active_jobs=no_jobs())
 
 
 async def end_jobs(world: World) -> int:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
-from duepoint import services
 from duepoint.kube import jobs, schedules
 from duepoint.targets import jobtarget
-from duepoint.targets.jobtarget import JobTarget
 from duepoint.targets.target import EntryTarget
-from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -33,34 +28,13 @@ class RunWorld(World):
         self.target = RecordingTarget(self.clock)
         self.streams: EntryTarget = self.target
 
-    @contextlib.asynccontextmanager
-    async def working(self, name: str = "worker-a") -> AsyncIterator[asyncio.Task[None]]:
+    def working(
+        self, name: str = "worker-a"
+    ) -> contextlib.AbstractAsyncContextManager[asyncio.Task[None]]:
         """A worker at work; killed without a word at the end."""
-        job = JobTarget(self.api, self.clock)
-        worker = Claimer(
-            self.queue,
-            Firer(
-                queue=self.queue,
-                targets={"job": job, "webhook": self.target, "stream": self.streams},
-                streams=self.streams,
-                clock=self.clock,
-                places=64,
-                lease_seconds=10.0,
-                dice=lambda: 0.5,
-                jobs=jobtarget.ActiveJobs(self.api),
-            ),
-            self.clock,
-            services.Health(),
-            worker=name,
-            limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
-        )
-        task = asyncio.create_task(worker.run())
-        await self.clock.settle()
-        try:
-            yield task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        job = jobtarget.JobTarget(self.api, self.clock)
+        targets = {"job": job, "webhook": self.target, "stream": self.streams}
+        return self.worker(targets, self.streams, name)
 
     # -- what tests do -----------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ from duepoint.kube import events, jobbuilder, jobs, port, schedules
 from duepoint.model import targets
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import Definition
+from duepoint.targets import jobtarget, target
+from duepoint.worker.claimer import Claimer, Limits
+from duepoint.worker.firing import Firer
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
@@ -106,6 +109,37 @@ class World:
             for one in ended:
                 if isinstance(one, Exception) and not isinstance(one, ExceptionGroup):
                     raise one
+
+    @contextlib.asynccontextmanager
+    async def worker(
+        self,
+        targets: dict[str, target.Target],
+        streams: target.EntryTarget,
+        name: str = "worker-a",
+        active_jobs: Any = None,
+    ) -> AsyncIterator[asyncio.Task[None]]:
+        """Yield the task of a worker with these targets, and kill it at the end without a word."""
+        firer = Firer(
+            queue=self.queue,
+            targets=targets,
+            streams=streams,
+            clock=self.clock,
+            places=64,
+            lease_seconds=10.0,
+            dice=lambda: 0.5,
+            jobs=active_jobs or jobtarget.ActiveJobs(self.api),
+        )
+        limits = Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0)
+        claimer = Claimer(
+            self.queue, firer, self.clock, services.Health(), worker=name, limits=limits
+        )
+        task = asyncio.create_task(claimer.run())
+        await self.clock.settle()
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _compare_when_asked(self) -> None:
         """As the resync does, without its rhythm."""

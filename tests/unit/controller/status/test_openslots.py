@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 import pytest
 
 from duepoint.delayqueue import sharding
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import outcome as outcomes
-from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -33,31 +28,9 @@ def put_off(made, slot_us, **changes):
     return event(made, slot_us, RunState.PENDING, **{**values, **changes})
 
 
-@contextlib.asynccontextmanager
-async def a_worker(world: World, target: RecordingTarget):
-    claimer = Claimer(
-        world.queue,
-        Firer(
-            queue=world.queue,
-            targets=dict.fromkeys(("webhook", "job", "stream", "kafka"), target),
-            streams=target,
-            clock=world.clock,
-            places=16,
-            lease_seconds=10.0,
-            dice=lambda: 0.5,
-            jobs=no_jobs(),
-        ),
-        world.clock,
-        world.health,
-        worker="worker-a",
-        limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
-    )
-    task = asyncio.create_task(claimer.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def a_worker(world: World, target: RecordingTarget):
+    targets = dict.fromkeys(("webhook", "job", "stream", "kafka"), target)
+    return world.worker(targets, target, active_jobs=no_jobs())
 
 
 async def test_a_status_lists_the_slot_that_is_put_off_while_later_ones_end():
