@@ -25,8 +25,7 @@ QUIET_LOOKS = 36
 KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"'
     r'|"EVALSHA" "\w+" "3" "dp:\{ctl\}:layout" "dp:\{ctl\}:workers"'  # a worker's beat
-    # a sign of life of the leader, in place of a look at the layout
-    r'|"EVALSHA" "\w+" "2" "dp:\{ctl\}:layout" .*seen\\xc3\\xa6fields\\x90'
+    r'|"EVALSHA" "\w+" "2" "dp:\{ctl\}:layout" .*seen\\xc3\\xa6fields\\x90'  # a leader's
     r'|"INFO" "replication"'  # whether this is still the server that it was
     # how workers and servers are, which the operator's Lease says: each 15 s
     r'|"INFO" "(server|memory)"|"ZRANGE" "dp:\{ctl\}:workers"|"HGETALL" "dp:\{ctl\}:troubles"'

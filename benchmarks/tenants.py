@@ -94,8 +94,7 @@ async def run() -> list[Figure]:
             beside = await _window()
             stolen_percent = stolen.percent()
             await asyncio.sleep(_GRACE_SECONDS)
-            of_new = scene.megabytes(operator.pid, "VmHWM")
-            most["operator"] = max(most["operator"], of_new)
+            most["operator"] = max(most["operator"], scene.megabytes(operator.pid, "VmHWM"))
             most["worker"] = scene.megabytes(worker.pid, "VmHWM")
             arrived = await receiver.stop()
             late: Late = {
@@ -110,9 +109,8 @@ async def run() -> list[Figure]:
             for namespace in hostile:
                 stack.plane.discard_namespace(namespace)
     bare_figures = (
-        BENCH.share(f"bare requests {name}", share, [bare[at] for at in window if at in bare])
+        BENCH.share(f"bare requests {name}", 0.99, [bare[at] for at in window if at in bare])
         for name, window in (("alone", alone), ("beside", beside))
-        for share in (0.5, 0.99)
     )
     return [*_figures(late, alone, beside), *bare_figures, *_rest(most, stolen_percent)]
 
@@ -166,12 +164,8 @@ class _Watching:
     @contextlib.asynccontextmanager
     async def of_jobs(cls, stack: Stack) -> AsyncIterator[_Watching]:
         watching = cls()
-        task = asyncio.create_task(watching._watch(stack))
-        try:
+        async with services.beside(watching._watch(stack)):
             yield watching
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def _watch(self, stack: Stack) -> None:
         path = JOBS.format(ns=stack.namespace)
