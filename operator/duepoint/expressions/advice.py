@@ -113,7 +113,7 @@ def for_number(kind: fields.FieldKind, number: int) -> str:
     if kind is fields.HOUR and number <= fields.MINUTE.high:
         return "the minute comes before the hour"
     if kind is fields.WEEKDAY and 1970 <= number < 2100:
-        return "a year is the last of seven fields, and the first is the second"
+        return "a year is the last of seven fields, and seconds are the first"
     if kind is fields.WEEKDAY:
         return "0 and 7 are both Sunday"
     if kind is fields.DAY and number == 0:
