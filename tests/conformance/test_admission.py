@@ -192,15 +192,6 @@ async def test_several_workers_at_once_let_in_no_more_and_forget_none(gate, key_
 # -- ends --------------------------------------------------------------------------------------
 
 
-async def test_an_end_makes_room(gate):
-    await gate.arm()
-    await gate.start(0)
-    finished = await gate.queue.concurrency.finish(gate.definition(), ["report-0"])
-    assert finished.removed == 1
-    claim, (member,) = await gate.slots(1)
-    assert (await gate.ask(claim, member)).verdict is Verdict.IN
-
-
 async def test_a_delivery_that_waits_for_its_next_try_is_active(gate):
     gate = await with_policy(gate, "Forbid", jobs=False).arm()
     claim, (member,) = await gate.slots(0)
@@ -319,6 +310,3 @@ async def _forget_lists(gate: Gate) -> None:
         found = gate.definition().id
         await gate.harness.server.redis.unlink(tag.active(found))
         assert shard == index
-
-
-# -- a run that is started whatever the policy says ----------------------------------------------

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duepoint.schedules import policies, slots
 from tests.support.builders import CREATED_US, a_rule, at
 
 SECOND = 1_000_000
+POLICIES = st.fixed_dictionaries(
+    {
+        "catch_up_policy": st.sampled_from(["Latest", "All", "None"]),
+        "catch_up_limit": st.integers(1, 50),
+        "starting_deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
+    }
+)
 
 
 @given(
     period=st.sampled_from(["@every 7s", "*/5 * * * *", "0 9,10 * * *", "@every 100ms"]),
     late_seconds=st.integers(0, 2000),
-    policy=st.fixed_dictionaries(
-        {
-            "catch_up_policy": st.sampled_from(["Latest", "All", "None"]),
-            "catch_up_limit": st.integers(1, 50),
-            "starting_deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
-        }
-    ),
+    policy=POLICIES,
     jitter_ms=st.sampled_from([0, 50, 30_000]),
 )
 def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy, jitter_ms):
@@ -48,15 +49,10 @@ def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy
     period=st.sampled_from(["@every 7s", "*/5 * * * *", "@every 100ms"]),
     late_seconds=st.integers(0, 200),
     back=st.integers(0, 60),
-    policy=st.fixed_dictionaries(
-        {
-            "catch_up_policy": st.sampled_from(["Latest", "All", "None"]),
-            "catch_up_limit": st.integers(1, 50),
-            "starting_deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
-        }
-    ),
+    policy=POLICIES,
     jitter_ms=st.sampled_from([0, 50, 30_000]),
 )
+@example("@every 100ms", 0, 101, {"catch_up_policy": "None"}, 0)
 def test_a_slot_is_refused_alone_as_it_would_be_as_the_oldest_of_a_chain(
     period, late_seconds, back, policy, jitter_ms
 ):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.controller import plan
+from duepoint.controller import plan, statusconditions
 from duepoint.controller.status.published import Status
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from duepoint.schedules.diagnosis import Shown
-from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
+from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_definition, a_rule, a_spec, at
 
 NOW_US = at("2026-03-01 15:02:00")
 NEW = Status()
@@ -172,3 +172,18 @@ ARMED = msgspec.structs.replace(ACCEPTED, timing_hash=rules.timing_hash(a_spec()
 def test_every_other_rebuilt_chain_is_told(shown, fields):
     said = msgspec.structs.replace(ARMED, **shown)
     assert not plan.is_published(said, decide(a_spec(**fields), None, said))
+
+
+@pytest.mark.parametrize(
+    ("rule", "started", "reason", "says"),
+    [
+        (a_rule(max_runs=1), 1, "Completed", "1 run has started; spec.maxRuns is 1"),
+        (a_rule(max_runs=2), 3, "Completed", "3 runs have started; spec.maxRuns is 2"),
+        (a_rule(max_runs=2), 1, "Completed", "no slot is left"),
+        (a_rule("@never"), 0, "ByHand", "@never"),
+    ],
+)
+def test_a_schedule_without_slots_says_why(rule, started, reason, says):
+    known = a_definition(rule=rule)
+    assert says in statusconditions.completion(known, started)
+    assert statusconditions.reason_without_slots(known) == reason

@@ -143,12 +143,14 @@ CASES = {
         F, "R1", "in", "R1 A5", mark="", listed=True, seen=(1,), verified=(1,)
     ),
     "of deliveries the queue has all": Case(F, "", "in", "A5", mark="", jobs=False),
+    "of deliveries, one is tried again": Case(F, "A1~", "forbidden", "A1", mark="", jobs=False),
     # -- Forbid --------------------------------------------------------------------------------
     "a Job is in the way": Case(F, "A1", "check 1"),
     "a Job is in the way, and its own may exist": Case(F, "A1", "check 1", checked=False),
     "the Job was looked at": Case(F, "A1", "forbidden", "A1", verified=(1,)),
     "the Job is over": Case(F, "A1", "in", "A5", over=(1,)),
     "one of several is over": Case(F, "A1 A2", "in", "A2 A5", most=2, over=(1,), verified=(2,)),
+    "what was over was replaced meanwhile": Case(F, "R1", "in", "R1 A5", over=(1,)),
     "some were looked at": Case(F, "A1 A2 A3", "check 2 3", most=3, verified=(1,)),
     "no look can make room": Case(F, "A1! A2!", "forbidden", "A1 A2", most=1),
     "it is refused only if its own Job does not exist": Case(F, "A1!", "check", checked=False),
@@ -157,9 +159,7 @@ CASES = {
     "a delivery has ended": Case(F, "A1", "in", "A5", jobs=False),
     "a delivery of the same claim has ended": Case(F, "A1!", "in", "A5", jobs=False, over=(1,)),
     "what was replaced does not count": Case(F, "R1", "in", "R1 A5"),
-    "what was replaced and is tried does not count": Case(
-        F, "R1!", "in", "R1 A5", jobs=False
-    ),
+    "what was replaced and is tried does not count": Case(F, "R1!", "in", "R1 A5", jobs=False),
     "what was replaced and has ended is forgotten": Case(F, "R1", "in", "A5", jobs=False),
     "what was one too many is forgotten": Case(F, "F1", "in", "A5"),
     # -- Replace -------------------------------------------------------------------------------
@@ -168,9 +168,7 @@ CASES = {
     "a Job is replaced": Case(R, "A1", "in 1", "R1 A5"),
     "several are": Case(R, "A1 A2! A3", "in 1 2 3", "R1 R2 R3 A5"),
     "a Job that is still to be deleted is named again": Case(R, "R1 A5!", "in 1", "R1 A5"),
-    "a delivery that would be tried again ends at once": Case(
-        R, "A1~", "in", "R1 A5", [1], jobs=False
-    ),
+    "a delivery between two tries ends": Case(R, "A1~", "in", "R1 A5", [1], jobs=False),
     "a delivery under way is not cut off": Case(R, "A1!", "in", "R1 A5", jobs=False),
     "a newer slot has the place": Case(R, "A9", "replaced", "A9"),
     "it was replaced before": Case(R, "R5! A9", "replaced"),
@@ -178,6 +176,9 @@ CASES = {
     "it waits": Case(Q, "A1", "waits", "A1 Q5", verified=(1,)),
     "it cannot be judged": Case(Q, "", "waits", "Q5", mark="", blind=True),
     "a Job cannot be looked at": Case(Q, "A1", "waits", "A1 Q5", checked=False, blind=True),
+    "a look may make room for an older one": Case(Q, "A1 Q2~", "waits", "A1 Q2 Q5", limit=2),
+    "no look makes room for two older": Case(Q, "A1 Q2~ Q3~", "waits", "A1 Q2 Q3 Q5", limit=3),
+    "it was let in before, beside too many": Case(Q, "A1! A5! Q8~ Q9~", "in", "A1 A5 Q8 Q9"),
     "it has waited, and there is room": Case(Q, "Q5!", "in", "A5"),
     "it has waited, and waits on": Case(Q, "A1! Q5!", "waits", "A1 Q5"),
     "an older one waits, whose turn it is": Case(Q, "Q2~", "waits", "Q2 Q5", [2]),
@@ -228,4 +229,14 @@ def test_a_run_by_hand_takes_the_place_of_a_newer_slot_and_gives_it_to_an_older_
     assert overlaps.admit(there, older).runs == (own.as_(ActiveRunState.REPLACED),)
 
 
-# -- runs that have ended --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("ended", "removed", "called"),
+    [
+        ({"jobs": ["job-1", "job-2", "job-3"], "ended": [name(4)]}, 3, [5, 6, 7, 8]),
+        ({"jobs": ["unknown"]}, 0, [5]),
+        ({"jobs": ["job-1"], "every": True}, 1, [5, 6, 7, 8, 9]),
+    ],
+)
+def test_each_run_that_has_ended_calls_a_slot_that_waits(ended, removed, called):
+    told = overlaps.finish(known("A1 A2 A3 A4 Q5~ Q6~ Q7~ Q8~ Q9~"), version=VERSION, **ended)
+    assert (told.removed, due_slots(told.change)) == (removed, called)

@@ -53,6 +53,16 @@ def test_a_failed_run_leaves_the_last_success_alone():
     assert (after.last_success_us, after.last_failure_us) == (101 * S, 201 * S)
     assert not after.last_result.is_success
     assert after.counts == RunTotals(started=2, succeeded=1, failed=1)
+    assert after.counts.ended == 2
+
+
+@pytest.mark.parametrize(
+    ("attempts", "reason", "fails"),
+    [(1, "Network", 0), (2, "Network", 1), (2, "ReceiverBusy", 0), (1, "RunFailed", 1)],
+)
+def test_a_run_under_way_counts_as_failing_after_two_attempts(attempts, reason, fails):
+    after = folded(event(state=RunState.RUNNING, attempts=attempts, reason=reason))
+    assert bool(after.failure) == fails
 
 
 @pytest.mark.parametrize("state", list(RunState))
@@ -65,6 +75,7 @@ def test_a_replaced_run_has_ended_and_is_no_failure():
     before = folded(event(100))
     after = folded(event(200, RunState.RUNNING), event(200, RunState.REPLACED), into=before)
     assert after.counts == RunTotals(started=2, succeeded=1, replaced=1)
+    assert after.counts.ended == 2
     assert after.last_run.outcome is RunState.REPLACED
     assert after.last_failure_us == 0
     assert after.last_result == before.last_result
@@ -116,7 +127,7 @@ def test_of_a_status_and_a_record_the_one_with_the_larger_watermark_or_counters_
 def test_missed_slots_count_by_their_number_and_are_no_runs():
     after = folded(event(state=RunState.MISSED, count=7, reason="CatchUpPolicy"))
     assert after.counts == RunTotals(missed=7)
-    assert after.last_run is None
+    assert (after.last_run, after.missed) == (None, None)  # its author wanted them missed
     assert after.last_slot_us == 0
 
 
@@ -132,7 +143,7 @@ def test_a_completion_from_before_an_edit_of_the_timing_does_not_count():
 
 def test_manual_runs_count_but_do_not_move_the_last_slot():
     after = folded(event(100), event(500, trigger="Manual", run_uid="a"))
-    assert after.counts.started == 2
+    assert (after.counts.started, after.counts.regular) == (2, 1)
     assert after.last_slot_us == 100 * S
     assert after.last_run.trigger == "Manual"
 

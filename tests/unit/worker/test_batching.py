@@ -165,6 +165,17 @@ def test_what_is_not_ordinary_is_planned_alone(rule):
     assert _together(known, chain, NOON + 1000) == []
 
 
+def test_a_batch_has_its_own_rows_only_beside_one_another_or_not():
+    ordinary, chain = _due("* * * * *", {})
+    other, _ = _due("* * * * *", {"concurrency_policy": "Forbid"})
+    for known, rows in (
+        ([ordinary] * 2, [0, 1]),
+        ([ordinary, ordinary, other, ordinary], [0, 1, 3]),
+    ):
+        (batch,) = _batches(known, [chain] * len(known), chain.due_us)
+        assert list(batch.indexes) == rows
+
+
 OWNER = points.SetIdentity(UID, "shop", "reminders", 0)
 
 
