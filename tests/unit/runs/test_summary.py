@@ -52,6 +52,7 @@ def test_a_failed_run_leaves_the_last_success_alone():
     after = folded(event(100), event(200, RunState.FAILED))
     assert (after.last_success_us, after.last_failure_us) == (101 * S, 201 * S)
     assert not after.last_result.is_success
+    assert folded(event(50), into=after).last_result == after.last_result
     assert after.counts == RunTotals(started=2, succeeded=1, failed=1)
     assert after.counts.ended == 2
 
@@ -98,6 +99,7 @@ def test_the_end_of_a_job_counts_while_its_run_is_listed_and_never_before_or_aft
     assert folded(end).counts == RunTotals()
     after = folded(event(200, RunState.RUNNING, job_name="j"), end, end)
     assert after.counts == RunTotals(started=1, succeeded=1)
+    assert [summaries.has_ended(after, one * S) for one in (100, 200)] == [False, True]
     forgetful = msgspec.structs.replace(after, recent=())
     assert folded(end, into=forgetful).counts == after.counts
 
@@ -137,8 +139,9 @@ def test_the_watermark_never_falls():
 
 
 def test_a_completion_from_before_an_edit_of_the_timing_does_not_count():
-    after = folded(event(completed=True, generation=3), timing_generation=4)
-    assert not after.completed
+    for generation in (3, 4):
+        after = folded(event(completed=True, generation=generation), timing_generation=4)
+        assert after.completed is (generation == 4)
 
 
 def test_manual_runs_count_but_do_not_move_the_last_slot():
