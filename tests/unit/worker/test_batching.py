@@ -163,6 +163,7 @@ def test_what_is_not_ordinary_is_planned_alone(rule):
     known = a_definition("* * * * *", created_us=CREATED, rule=rule)
     chain = points.chain(known.id, known.timing_version, NOON)
     assert _together(known, chain, NOON + 1000) == []
+    assert _one_off_together(_one_off({}, end_us=NOON + SECOND), NOON) == []  # it has bounds
 
 
 def test_a_batch_has_its_own_rows_only_beside_one_another_or_not():
