@@ -175,14 +175,20 @@ class Pace:
 
     moved_at: float
     _interval: float = 0.0
+    _is_first: bool = False
     #: When the last delivery that was put off comes back, by its owner.
     _last_back_at: dict[str, float] = field(default_factory=dict)
+
+    def note_scarce(self, now: float) -> None:
+        """Note that turns are scarce from now on."""
+        self.moved_at, self._is_first = now, True
 
     def note_free(self, now: float, *, is_scarce: bool) -> None:
         """Note that a turn came free; while turns are scarce, update their interval."""
         if is_scarce:
-            self._interval += _WEIGHT * (min(now - self.moved_at, 1.0) - self._interval)
-            self.moved_at = now
+            if not self._is_first:  # the first one took as long as an answer, and is no interval
+                self._interval += _WEIGHT * (min(now - self.moved_at, 1.0) - self._interval)
+            self.moved_at, self._is_first = now, False
 
     def seconds_to_wait(self, waiting: int, now: float) -> float:
         """Return the expected wait of one more delivery behind ``waiting`` others."""

@@ -57,3 +57,13 @@ def test_of_the_largest_namespace_the_longest_unused_goes():
     cache.put("team", "e", "e", 100)
     assert cache.get("team", "b") is None
     assert [cache.get("team", key) for key in "acde"] == list("acde")
+
+
+@pytest.mark.parametrize("answer_seconds", [0.02, 0.2])
+def test_the_first_answer_of_a_burst_does_not_make_its_turns_slow(answer_seconds):
+    pace = shares.Pace(0.0)
+    pace.note_scarce(100.0)
+    pace.note_free(100.0 + answer_seconds, is_scarce=True)
+    assert pace.seconds_to_wait(31, 100.0 + answer_seconds) == 0.0
+    pace.note_free(100.01 + answer_seconds, is_scarce=True)
+    assert 0.0 < pace.seconds_to_wait(31, 100.01 + answer_seconds) < 0.05

@@ -298,7 +298,7 @@ class JobPlaces:
                 yield seconds
                 return
             if self.length == self._least:
-                self._pace.moved_at = self._clock.monotonic()  # from now on some attempts wait
+                self._pace.note_scarce(self._clock.monotonic())  # from now on some attempts wait
             self.length += 1
             try:
                 await self._places.wait(namespace)
@@ -314,6 +314,9 @@ class JobPlaces:
     def _put_off(self, namespace: str) -> float:
         """Return the seconds to put off a Job that finds too many before it; 0.0 = it may wait."""
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
-        if not has_any or self.length < self._in_hand or self._is_soon():
+        wait_seconds = self._pace.seconds_to_wait(self._least - 1, self._clock.monotonic())
+        # One that is put off comes back much later than one that waits a little longer.
+        most = 2 * self._in_hand if wait_seconds < shares.PATIENCE_SECONDS else self._in_hand
+        if not has_any or self.length < most or wait_seconds < _SOON_SECONDS:
             return 0.0
         return self._pace.put_off(self._clock.monotonic(), namespace)
