@@ -159,24 +159,12 @@ test-unit: $(STAMP) ## the product's tests that need nothing but an embedded Val
 # A node of our own where this machine can have one, or the user's cluster.
 REAL = $(if $(filter current,$(CLUSTER)),current,real)
 
-.PHONY: test-real .real-shared .real-alone
-test-real: $(STAMP) ## image and chart on nodes that run containers, as users have them (--jobs=2: both nodes at once, CLUSTER=current IMAGE=, PYTEST_ARGS=)
+.PHONY: test-real
+test-real: $(STAMP) ## image and chart on a node that runs containers, as users have them (CLUSTER=current IMAGE=, PYTEST_ARGS=)
 	@$(PY) -m tools.realnode --cluster $(REAL) check \
 	  || { echo "The tests on a real node are left out" >&2; exit 0; }; \
-	$(MAKE) $(if $(filter current,$(CLUSTER)),--jobs=1) .real-shared .real-alone
-
-# These wait for most of their time, so each half has a node of its own: the tests that share an
-# installation, then some of the others, to be as long. Status 5: PYTEST_ARGS left no test.
-ON_REAL_NODE = $(PY) -m tools.realnode --cluster $(REAL) run -- $(SHELL) $(.SHELLFLAGS)
-NONE_WILL_DO = $(if $(PYTEST_ARGS),|| test $$? = 5)
-THEN_ALONE = $(addprefix tests/real/test_,incidents.py troubles_of_pods.py)
-
-.real-shared:
-	@$(ON_REAL_NODE) '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) $(NONE_WILL_DO); \
-	  $(BIN)/pytest $(THEN_ALONE) $(PYTEST_ARGS) $(NONE_WILL_DO)'
-
-.real-alone:
-	@$(ON_REAL_NODE) '$(BIN)/pytest -m alone $(addprefix --ignore=,$(THEN_ALONE)) tests/real $(PYTEST_ARGS) $(NONE_WILL_DO)'
+	$(PY) -m tools.realnode --cluster $(REAL) run -- $(SHELL) $(.SHELLFLAGS) \
+	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
 .PHONY: simulate
 simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|kinds, STORY=, PART=1/4, SHOW=seed)
@@ -214,7 +202,7 @@ endif
 .redis: lint docs .pythons
 	@$(MAKE) test REDIS=7.0
 
-# The tests on real nodes wait for most of their time, so everything but `make test` runs meanwhile;
+# The tests on a real node wait for most of their time, so everything but `make test` runs meanwhile;
 # what each says comes when it has ended.
 .PHONY: ci
 ci: $(STAMP) ## exactly what continuous integration runs
