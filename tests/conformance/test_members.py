@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import keys
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition, points
@@ -170,7 +171,7 @@ async def test_two_names_under_one_id_are_told_apart(harness, stored_set, monkey
     await harness.queue.members.put(stored_set, [a_write()])
     real = points.member_id(stored_set.identity, "a")
     low = int.from_bytes(real[6:])
-    bucket = (low >> 2) * 32 + real[0] // 8
+    bucket = keys.place_of(real, keys.BUCKETS)
     monkeypatch.setattr(
         "duepoint.delayqueue.members.rows.Ids.of", lambda _self, _name: (real, low, bucket)
     )

@@ -278,15 +278,15 @@ class JobPlaces:
         free = self._free()
         if free >= self._least:
             return min(usual, free)
-        return 0 if self._is_soon() or self.unknown >= self._least else min(usual, self._least)
+        is_soon = self._seconds_to_wait() < _SOON_SECONDS
+        return 0 if is_soon or self.unknown >= self._least else min(usual, self._least)
 
     def _free(self) -> int:
         return self._in_hand - self.length - self.unknown
 
-    def _is_soon(self) -> bool:
-        """Whether places free up fast enough that a claim may wait for some."""
-        now = self._clock.monotonic()
-        return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
+    def _seconds_to_wait(self) -> float:
+        """Return how soon as many places as there are should have come free."""
+        return self._pace.seconds_to_wait(self._least - 1, self._clock.monotonic())
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
@@ -314,7 +314,7 @@ class JobPlaces:
     def _put_off(self, namespace: str) -> float:
         """Return the seconds to put off a Job that finds too many before it; 0.0 = it may wait."""
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
-        wait_seconds = self._pace.seconds_to_wait(self._least - 1, self._clock.monotonic())
+        wait_seconds = self._seconds_to_wait()
         # One that is put off comes back much later than one that waits a little longer.
         most = 2 * self._in_hand if wait_seconds < shares.PATIENCE_SECONDS else self._in_hand
         if not has_any or self.length < most or wait_seconds < _SOON_SECONDS:

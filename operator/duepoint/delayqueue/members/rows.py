@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from duepoint.delayqueue import keys
 from duepoint.delayqueue.definitions import codec, putting
 from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
@@ -105,9 +106,8 @@ class Ids:
         hashed.update(name)
         digest = hashed.digest()
         low = int.from_bytes(digest[6:8]) & self._own | self._of_set
-        high = digest[:6]
-        bucket = (low >> 2) * self._buckets + (int.from_bytes(high[:3]) * self._buckets >> 24)
-        return points.ScheduleId(high + low.to_bytes(2)), low, bucket
+        member_id = points.ScheduleId(digest[:6] + low.to_bytes(2))
+        return member_id, low, keys.place_of(member_id, self._buckets)
 
 
 def shared_by(rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Shared:
