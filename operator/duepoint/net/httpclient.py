@@ -48,9 +48,6 @@ _FRAMED_BY = ("content-length", "transfer-encoding")
 _TCP_INFO = struct.Struct("=120x Q 16x I 52x Q Q")
 #: Most idle connections of a pool; further ones are closed after their answer.
 _MOST_IDLE = 1024
-#: Connections that a limited pool opens at a time. A handshake costs as much as several requests: a
-#: burst may be over before many are made, and until then they are in its way.
-_MOST_OPENED = 8
 
 
 class NotHttp(OSError):
@@ -430,16 +427,13 @@ class Pool:
     def __init__(self, open_: Open, *, keep_seconds: float, most_open: int | None = None) -> None:
         self._open_new = open_
         self._keep_seconds = keep_seconds
-        self._most_open = most_open
-        self._turns: asyncio.Semaphore | None = None
-        self._not_yet = 0  # requests that further connections will allow
+        self._turns = None if most_open is None else asyncio.Semaphore(most_open)
         #: The one used last at the end.
         self._idle: dict[Endpoint, list[Connection]] = {}
         self._idle_count = 0
         self._busy: set[Connection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._start_slowly()
 
     async def send(
         self,
@@ -463,9 +457,8 @@ class Pool:
         """
         if self._is_closed:
             raise NotConnected("the connections are closed")
-        turns = self._turns
-        if turns is not None:
-            await self._take_turn(turns, connect_by)
+        if self._turns is not None:
+            await self._take_turn(self._turns, connect_by)
         try:
             kept = self._take_idle(endpoint, asyncio.get_running_loop().time())
             while True:
@@ -486,8 +479,8 @@ class Pool:
                     connection.abort()
                 return response
         finally:
-            if turns is not None:
-                turns.release()
+            if self._turns is not None:
+                self._turns.release()
 
     def close(self) -> None:
         """Close all connections; requests in flight fail."""
@@ -507,13 +500,6 @@ class Pool:
                 connection.abort()
             if not idle:
                 del self._idle[endpoint]
-        self._start_slowly()
-
-    def _start_slowly(self) -> None:
-        """Allow few requests beyond the connections that there are."""
-        if self._most_open is not None:
-            allowed = min(self._most_open, self._idle_count + _MOST_OPENED)
-            self._turns, self._not_yet = asyncio.Semaphore(allowed), self._most_open - allowed
 
     async def _exchange(
         self, connection: Connection, request: bytes, deadline: float, rule: BodyRule
@@ -545,15 +531,11 @@ class Pool:
         try:
             async with asyncio.timeout_at(by) as limit:
                 await faults.reach(FaultPoint.BEFORE_HTTP_CONNECTION)
-                connection = await self._open_new(endpoint)
+                return await self._open_new(endpoint)
         except (OSError, ValueError) as error:
             if limit.expired():
                 raise ConnectionLate("timed out, no connection was made") from error
             raise NotConnected(f"no connection: {type(error).__name__}: {error}") from error
-        if self._turns is not None and self._not_yet > 0:
-            self._not_yet -= 1
-            self._turns.release()
-        return connection
 
     # -- idle connections ------------------------------------------------------------------------
 

@@ -72,36 +72,6 @@ async def test_no_more_connections_than_allowed_and_nobody_is_forgotten():
         assert most == 3
 
 
-async def test_a_burst_opens_few_connections_at_a_time_and_may_need_no_more():
-    opening, at_once, opened = 0, 0, 0
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await read_request(reader)
-            writer.write(OK)
-
-    async with a_server(talk, most=32) as lines:
-
-        async def slowly(endpoint: httpclient.Endpoint) -> httpclient.Connection:
-            nonlocal opening, at_once, opened
-            opening, opened = opening + 1, opened + 1
-            at_once = max(at_once, opening)
-            await asyncio.sleep(0.01)
-            opening -= 1
-            return await httpclient.connect(endpoint)
-
-        pool = httpclient.Pool(slowly, keep_seconds=30, most_open=32)
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        sent = (
-            pool.send(lines.endpoint, REQUEST, deadline=deadline, connect_by=deadline)
-            for _ in range(200)
-        )
-        assert {answer.body for answer in await asyncio.gather(*sent)} == {b"ok"}
-        assert at_once == 8
-        assert opened <= 32
-        pool.close()
-
-
 async def test_a_late_answer_costs_the_connection_and_not_the_next_request():
     begun = 0
 
