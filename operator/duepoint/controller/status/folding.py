@@ -1,7 +1,7 @@
 """What changes the runs and open slots in a Schedule's state: events, and what the queue shows.
 
 Only the queue ends a regular slot. A watched Job may be one whose creation was never answered, and
-its name must not become free while a worker is still requesting it. No clock.
+its name must not become free while a worker is still requesting it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from duepoint import errors
 from duepoint.controller import plan
 from duepoint.controller.status.state import ScheduleState
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
@@ -91,15 +91,17 @@ def _open(state: ScheduleState, event: RunEvent) -> None:
 # -- what the queue shows ----------------------------------------------------------------------
 
 
-async def read_slots(
-    queue: DelayQueue, state: ScheduleState, stored: Definition, now_us: int
-) -> None:
+async def read_slots(term: TermContext, state: ScheduleState, stored: Definition) -> None:
     """Read from the queue which slots of a Schedule with this definition have ended or are open.
+
+    Count the outcomes of slots that have ended first: a queue that is lost is filled from the
+    watermark, and what it had not counted below that would be lost.
 
     A chain points to the first slot that was never handed over, so every older slot has ended or is
     open, and an open one has an occurrence of its own. We read the chain before the occurrences: a
     slot that is handed over in between is then above the watermark. Raises QueueUnavailable.
     """
+    queue, now_us = term.queue, term.clock.now_us()
     shards = frozenset(sharding.homes(stored.id, queue.layouts.known()))
     try:
         dues = [await queue.definitions.chain_due(shard, stored) for shard in shards]
@@ -120,6 +122,9 @@ async def read_slots(
             return
     standing = [due_us for due_us in dues if due_us is not None]
     handed_us = _handed_us(stored, min(standing, default=None), now_us)
+    gone = {slot.slot_us for slot in state.open} - {point.slot_us for point, _ in found}
+    if gone or handed_us > state.runs().settled_us:
+        await term.services.outcomes.catch_up()
     runs = state.runs()
     # A slot that is not in the queue has ended if the chain is beyond it.
     still_open = watermark.joined(

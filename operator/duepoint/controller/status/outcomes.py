@@ -57,6 +57,7 @@ class Outcomes:
 
     Attributes:
         found: these records by the uid of their Schedule or ScheduleRun, until it is listed.
+        has_begun: set once the outcomes before this term are counted.
         turn: the lock taken while records are changed and stored, so that no older record replaces
             a newer one, and outcomes are counted one shard after the other.
     """
@@ -66,7 +67,7 @@ class Outcomes:
         self._reporter = term.services.reporter
         self._states = term.services.states
         self._term = term
-        self._has_begun = asyncio.Event()
+        self.has_begun = asyncio.Event()
         self.found = {uid: [record for _, record in listed] for uid, listed in found.items()}
         #: Uids, with the shards that have a record of it.
         self._places: dict[str, set[messages.ShardId]] = {
@@ -95,7 +96,7 @@ class Outcomes:
             await self._ledger.start()
             await self._report_dropped()
             await self._read_once(None)
-            self._has_begun.set()
+            self.has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
                 self._term.health.well("outcomes")
@@ -111,7 +112,7 @@ class Outcomes:
         Returns even if workers keep reporting: a shard that returns less than a full batch has no
         older outcome.
         """
-        await self._has_begun.wait()
+        await self.has_begun.wait()
         await self._read_all(None)
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...] | None) -> None:

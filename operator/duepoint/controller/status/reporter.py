@@ -269,13 +269,14 @@ class Reporter:
         Raises QueueUnavailable.
         """
         now_us, known = self._term.clock.now_us(), schedule.definition
-        if not schedule.holds_nothing:
+        outcomes = self._term.services.outcomes
+        if outcomes.has_begun.is_set() and not schedule.holds_nothing:
             stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
             if not (stored and known and stored.timing_generation == known.timing_generation):
                 return  # an edit is about to be reported, or the queue was emptied
-            await folding.read_slots(self._term.queue, schedule, stored, now_us)
+            await folding.read_slots(self._term, schedule, stored)
         if folding.lost_deliveries(schedule, now_us):
-            await self._term.services.outcomes.catch_up()
+            await outcomes.catch_up()
             for slot_us in folding.lost_deliveries(schedule, now_us):
                 folding.end_unobserved(schedule, slot_us, now_us)
 

@@ -119,3 +119,17 @@ async def test_the_watermark_of_a_schedule_without_news_follows_its_chain():
         await world.clock.advance(5)
         assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
+
+
+async def test_a_status_passes_no_slot_whose_outcome_is_not_counted():
+    """What the watermark has passed is not run again after a loss of the queue."""
+    world = World()
+    async with world.leader():
+        await world.apply_job()
+        async with a_worker(world, RecordingTarget(world.clock)):
+            await world.clock.advance(300.05)
+            assert any(shard.outcomes for shard in world.queue.shards.values())
+            await world.apply_job(successfulJobsHistoryLimit=1)
+            assert world.status()["observedGeneration"] == 2
+            assert world.status()["settledThrough"] == "2026-03-01T12:05:00Z"
+            assert world.status()["runs"]["started"] == 1
