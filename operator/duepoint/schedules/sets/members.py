@@ -187,10 +187,11 @@ class RowReader:
             and not member.suspend
             and policies.had_passed(at_us, rule.policy, now_us)
         ):
-            within = "more than a minute ago"
-            if rule.policy.deadline_us is not None:
-                within = "longer ago than startingDeadlineSeconds allows"
-            message = f"has passed {within}; write a later time, or a deadline that covers it"
+            message = "is more than a minute ago; set a later time, or a deadline that covers it"
+            if rule.policy.catch_up_policy == "None":
+                message = "has passed, and catchUpPolicy is None; set a later time, or Latest"
+            elif rule.policy.deadline_us is not None:
+                message = "is longer ago than startingDeadlineSeconds; set a later time, or more"
             raise _Refused("at" if member.delay is None else "delay", message, "TooLate")
         return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 

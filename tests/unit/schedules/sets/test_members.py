@@ -64,6 +64,7 @@ def test_an_instant_that_passed_before_it_was_written_runs_within_its_deadline_o
         assert isinstance(found, members.ReadMember), found
     else:
         assert (found.code, found.field) == ("TooLate", "at")
+        assert ("catchUpPolicy" in found.detail) == (b"catchUpPolicy" in more)
 
 
 @pytest.mark.parametrize(
