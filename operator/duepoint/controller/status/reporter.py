@@ -38,7 +38,7 @@ from duepoint.schedules.definition import Definition
 
 #: The longest time that a status lags behind the runs of its Schedule in a calm cluster.
 _STALENESS_SECONDS = 2.0
-_PARALLEL_WRITES = 8
+_PARALLEL_WRITES = 2  # more writes of large objects at once would make Jobs wait behind them
 _MOST_RETRY_SECONDS = 60.0
 #: A run's start waits almost the two seconds that its end may wait, so a short run costs one write;
 #: so do other changes that another one may follow at once.
