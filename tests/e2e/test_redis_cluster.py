@@ -33,7 +33,7 @@ async def test_slots_are_delivered_before_and_after_a_primary_dies(stack, tmp_pa
         await worker.wait_until_ready()
         for delivery in stack.deliveries:
             assert delivery.arrived_us / 1_000_000 >= _seconds(delivery.slot)
-        assert "the server is not the one it was" in operator.log.read_text() or (
+        assert "the server was replaced" in operator.log.read_text() or (
             "a replica has become primary" in operator.log.read_text()
         )
     finally:

@@ -126,7 +126,7 @@ class SimulatedServers:
         if met is not None:
             self.changes.note_upheaval()
             if confirmed:
-                raise connecting.ServerChanged("the server is not the one it was; ask again")
+                raise connecting.ServerChanged("the server was replaced; try again")
 
     def _who(self) -> str:
         seconds = asyncio.get_running_loop().time() - self._met_at

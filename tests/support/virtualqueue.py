@@ -129,7 +129,7 @@ class VirtualServers:
                 commands
             )
         if self._meet() and confirmed:
-            return [connecting.ServerChanged("the server is not the one it was")] * len(commands)
+            return [connecting.ServerChanged("the server was replaced")] * len(commands)
         sent = [
             (*each[:-1], self._who()) if each[-1] is nodes.RUN_ID else each for each in commands
         ]

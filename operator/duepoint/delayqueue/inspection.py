@@ -1,8 +1,8 @@
 """Reads the index for people and metrics: counts of its contents, and the points that come next.
 
 Uses only reading commands. The work stays bounded however large the index is: all counts come from
-the server's own counters, and the next points from the lanes' heads. Those of a queue in use are
-not exact: each shard is read at its own instant.
+the server's own counters, and the next points from the lanes' heads. Counts of a queue in use
+are not exact: each shard is read at its own instant.
 """
 
 from __future__ import annotations
@@ -134,17 +134,17 @@ class Inspection:
     async def index_view(self) -> IndexView:
         """Return the state of the index; raises ``queue_errors.Uninitialised`` if there is none."""
         record, time, workers, troubles = await self.index.read(
-            "look at the index",
+            "read the index",
             ("HMGET", self.index.keys.layout, "layout", "shards", "state", "epoch"),
             ("TIME",),
             ("ZRANGE", self.index.keys.workers, 0, -1, "WITHSCORES"),
             ("HGETALL", self.index.keys.troubles),
         )
         if record[0] is None:
-            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("the index does not exist; the operator creates it")
         now = scripting.time_us(time)
         nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        infos = [scripting.good(replies, "look at the servers") for replies in nodes]
+        infos = [scripting.good(replies, "read the state of the servers") for replies in nodes]
         memories = [memory for _, memory in infos]
         alive = [(name, int(until)) for name, until in scripting.scored(workers) if until > now]
         living = {name for name, _ in alive}
@@ -216,7 +216,7 @@ class Inspection:
         """Return the shard with these lanes, or with those that have points which may fire."""
         names = self.index.shard(shard)
         state, time, claims, occurrences, runs, logs, heads = await self.index.read(
-            "look at a shard",
+            "read a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
             ("ZCARD", names.claims),
@@ -230,7 +230,7 @@ class Inspection:
         found = list(first_of) if listed is None else listed
         late = [lane for lane in found if first_of.get(lane, now_us + 1) <= now_us]
         counts = await self.index.read_many(
-            "count what waits",
+            "count points and dead letters",
             [
                 *(("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in found),
                 *(("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, "(+inf") for lane in found),
@@ -266,7 +266,7 @@ class Inspection:
         first = [(shard, lanes.of_namespace(namespace or "")) for shard in shards]
         if namespace is None:
             replies = await self.index.read_many(
-                "look at the heads",
+                "read the heads",
                 [
                     ("ZRANGE", self.index.shard(shard).heads, 0, count, "WITHSCORES")
                     for shard in shards
@@ -280,7 +280,7 @@ class Inspection:
             # Each lane's first point is its head: the first points are in as many lanes.
             first = [(shard, lane) for _, shard, lane in heapq.nsmallest(count, heads)]
         replies = await self.index.read_many(
-            "look at the points",
+            "read the next points",
             [
                 (
                     *("ZRANGE", self.index.shard(shard).lane(lane)),
@@ -312,7 +312,7 @@ class Inspection:
             shard, {points.ScheduleId(member[:8]) for member in members}
         )
         (states,) = await self.index.read(
-            "look at the occurrences", ("HMGET", self.index.shard(shard).occrec, *members)
+            "read occurrences", ("HMGET", self.index.shard(shard).occrec, *members)
         )
         return [
             PointView(

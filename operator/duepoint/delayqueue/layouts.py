@@ -38,7 +38,7 @@ RECORD_FIELDS = ("layout", "shards", "buckets", "incarnation", "former", "former
 #: Wait between two tries of an edit whose schedule is moving, and the limit for all of them; if a
 #: mover dies, another one follows a little later than that.
 BUSY_SECONDS, PATIENCE_SECONDS = 0.005, 5.0
-MOVING = "the schedule is on its way to another shard; try again"
+MOVING = "the schedule is moving to another shard; try again"
 
 #: A record of ours never has more; with garbage above these, a walk through all would not end.
 _MOST_LAYOUTS = 1 << 31
@@ -62,7 +62,7 @@ class Layouts:
         """Read the layout again; raises ``queue_errors.Uninitialised`` if there is none yet."""
         found = await self.record()
         if found is None:
-            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("the index does not exist; the operator creates it")
         return found
 
     def belong_to(self, owner: Owner) -> None:
@@ -86,6 +86,7 @@ class Layouts:
         return number_of(epoch)
 
     async def record(self) -> messages.Layout | None:
+        """Read the layout record; return None if there is none."""
         (reply,) = await self.index.read(
             "read the layout",
             ("HMGET", self.index.keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
@@ -99,8 +100,8 @@ class Layouts:
             return self.remember(reply)
         except (ValueError, TypeError) as garbage:
             raise errors.QueueUnavailable(
-                f"what {self.index.keys.layout} says cannot be read; remove that key, and the"
-                " operator makes it again"
+                f"the layout record {self.index.keys.layout} cannot be read; delete that key, and"
+                " the operator creates it again"
             ) from garbage
 
     async def change(
@@ -115,7 +116,7 @@ class Layouts:
         """Change the layout record if it has the expected fields ("": no such field); else None.
 
         Args:
-            epoch: term of the leader that changes it; None = anybody may.
+            epoch: term of the leader that changes it; None = any process may.
             more: see ``control.lua``.
         """
         call = self.index.call("control", None, gone=gone, **more)
@@ -140,6 +141,7 @@ class Layouts:
         self.index.scripts.owner = mark or self._owner.mark
 
     def remember(self, reply: Sequence[Any]) -> messages.Layout:
+        """Use the layout in a reply from now on; return it."""
         former = None if reply[4] is None else _checked(int(reply[4]), int(reply[5]))
         newest, buckets = _checked(int(reply[0]), int(reply[1])), int(reply[2])
         if not 1 <= buckets <= _MOST_BUCKETS:
@@ -153,7 +155,7 @@ class Layouts:
         return layout
 
     async def unless_gone(self, shard: messages.ShardId, reply: Awaitable[Answer]) -> Answer | None:
-        """Return the reply of a claim's script; None if its shard and so the claim are gone."""
+        """Return the reply of a claim's script; None if its shard, and so the claim, is gone."""
         try:
             return await reply
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
@@ -257,7 +259,7 @@ class Membership:
     ) -> messages.Layout:
         """Return the layout with all shards initialised; if there is none, make ``noted``.
 
-        Without a note, make the first layout, with ``shards``, a power of two. Only the operator
+        Without ``noted``, make the first layout, with ``shards``, a power of two. Only the operator
         calls this; it is idempotent. ``by`` names the installation that opens the index, if known.
         Raises ``queue_errors.Foreign`` if the index is of another cluster, or if another
         installation has opened it and has not been silent for five minutes.
@@ -277,9 +279,9 @@ class Membership:
     async def _open(
         self, wanted: messages.Layout, epoch: messages.Epoch, by: str
     ) -> messages.Layout | None:
-        """Write the layout record; return None if somebody else changed it meanwhile."""
+        """Write the layout record; return None if another operator changed it meanwhile."""
         (found, time) = await self.index.read(
-            "read whose index it is",
+            "read the owner of the index",
             ("HMGET", self.index.keys.layout, "layout", "by", "seen"),
             ("TIME",),
         )
@@ -287,7 +289,7 @@ class Membership:
         silent_us = scripting.time_us(time) - int(seen or 0)
         if by and known_by not in ("", by) and silent_us < ABANDONED_SECONDS * 1_000_000:
             raise queue_errors.Foreign(
-                f"the installation {known_by} looked after it {silent_us // 1_000_000} s ago;"
+                f"the installation {known_by} used this index {silent_us // 1_000_000} s ago;"
                 f" {scripting.OTHER_INDEX}"
             )
         fields: dict[str, object] = {"by": by} if by else {}
@@ -308,13 +310,13 @@ class Membership:
             for shard in sharding.all_shards(layout)
         )
         marks = await self.index.read(
-            "read whose index it is", *(("HGET", name.meta, "owner") for name in names)
+            "read the owner of the index", *(("HGET", name.meta, "owner") for name in names)
         )
         for mark in filter(None, marks):
             self.layouts.compare_owner(mark.decode(errors="replace"))
 
     async def stay(self, by: str) -> messages.Layout | None:
-        """Note that installation ``by`` is alive, so that no other takes the index for abandoned.
+        """Note that installation ``by`` is alive, so that no other takes its index over.
 
         Returns the layout; None if another one opened the index last.
         """
@@ -323,7 +325,7 @@ class Membership:
     async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
         """Report this worker as alive for the next 25 s; return the living workers and the layout.
 
-        ``trouble`` tells people what is wrong with it; empty if nothing is.
+        ``trouble``: what is wrong with it, for people; empty if nothing is.
         """
         await self.index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost its last writes.

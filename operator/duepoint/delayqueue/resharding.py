@@ -76,7 +76,7 @@ class Resharding:
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
                 "shards",
-                f"{shards} is not a power of two up to {sharding.MOST_SHARDS}; write 64, or 256",
+                f"{shards} is not a power of two up to {sharding.MOST_SHARDS}; set 64, or 256",
             )
         layout = await self.layouts.read()
         if layout.former is not None:
@@ -99,7 +99,7 @@ class Resharding:
             ),
         )  # fmt: skip
         if reply[0] is None:
-            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("the index does not exist; the operator creates it")
         *numbers, phase, moved, left, waiting = reply
         number, shards, former, wanted = map(layouts.number_of, numbers)
         return ReshardingProgress(
@@ -152,7 +152,7 @@ class Resharding:
             gone=gone if phase is Phase.STABLE else (),
         )
         if changed is None:
-            raise queue_errors.LayoutChanged("the index was cut anew meanwhile")
+            raise queue_errors.LayoutChanged("the index was resharded meanwhile")
         return changed
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:

@@ -9,7 +9,7 @@ The limits of compact hashes matter most for memory: a bucket of definitions bey
 silently becomes a hash table, which takes half as much again, and never becomes compact again by
 itself.
 
-An installation at rest is not to send anything but keepalives. So after a complete check a review
+An installation at rest must send nothing but keepalives. So after a complete check a review
 asks only for the eviction policy, in one INFO; it repeats the complete check when the server is
 unfit or has changed, a while after this process has stored rows, and each hour.
 """
@@ -99,7 +99,7 @@ class ServerHealth:
         """
         changes, stored = self._server_changes(), self.index.stored
         nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        infos = scripting.of_those_there(nodes, "read what the server is")
+        infos = scripting.of_those_there(nodes, "read the version of the server")
         self._found = {
             "version": _first(connecting.version_problem(server) for server, _ in infos),
             "eviction": _first(_eviction_problem(memory) for _, memory in infos),
@@ -112,7 +112,7 @@ class ServerHealth:
         return self._reviewed()
 
     async def review(self, *, fills: bool = False) -> tuple[str, ...]:
-        """Return one line for each problem, after a check of what may have changed since the last.
+        """Check what may have changed since the last check; return one line for each problem.
 
         Args:
             fills: see ``problems``.
@@ -124,7 +124,7 @@ class ServerHealth:
             return await self.problems(fills=fills)
         if now - self._reviewed_at >= _REVIEW_SECONDS:
             nodes = await self.index.servers.everywhere([("INFO", "memory")])
-            infos = scripting.of_those_there(nodes, "read what the server evicts")
+            infos = scripting.of_those_there(nodes, "read the eviction policy of the server")
             self._found["eviction"] = _first(_eviction_problem(memory) for (memory,) in infos)
             return self._reviewed()
         return ()
@@ -142,7 +142,7 @@ class ServerHealth:
     async def durability(self) -> ServerDurability:
         """Return the present durability; raises QueueUnavailable if no server answers."""
         nodes = await self.index.servers.everywhere(_ASKED)
-        infos = scripting.of_those_there(nodes, "read how the server keeps what it holds")
+        infos = scripting.of_those_there(nodes, "read the persistence of the server")
         found = [_durability_of(persistence, replication) for persistence, replication in infos]
         return ServerDurability(
             persistence=min((one.persistence for one in found), key=_PERSISTENCES.index),
@@ -200,8 +200,8 @@ class ServerHealth:
         are = " and ".join(f"{name} is below {_LIMITS[name]}" for name in still)
         written = " and ".join(f"{name} {_LIMITS[name]}" for name in still)
         return (
-            f"{are} and may not be set from here: definitions would need half as much memory"
-            f" again; write {written} into the server's configuration, or let this user"
+            f"{are} and this user may not change that: definitions would need half as much"
+            f" memory again; set {written} in the server's configuration, or grant this user"
             " +config|set"
         )
 
@@ -225,7 +225,7 @@ class ServerHealth:
         return exceeded
 
     def _probes(self) -> list[str]:
-        """Return a key on each server that has shards; before the layout is read, on its server."""
+        """Return a key on each server with shards; one on the layout's server until it is read."""
         if self.index.layout is None:
             return [self.index.keys.probe]
         shards = (self.index.shard(shard).probe for shard in sharding.all_shards(self.index.layout))
@@ -244,7 +244,7 @@ class ServerHealth:
         prefix = self.index.keys.prefix
         missing = " ".join(f"+{needed[position - 1].lower()}" for position in refused)
         return (
-            f"this Redis user may not do what it has to on {prefix}* (keys and channels); let it"
+            f"this Redis user lacks rights that it needs on {prefix}* (keys and channels); grant it"
             f" ~{prefix}* &{prefix}* {missing}"
         )
 
@@ -268,8 +268,8 @@ def _eviction_problem(memory: dict[str, Any]) -> str | None:
     if policy == "noeviction":
         return None
     return (
-        f"maxmemory-policy is {policy}: the server would throw schedules away;"
-        " write maxmemory-policy noeviction"
+        f"maxmemory-policy is {policy}: the server would evict schedules;"
+        " set maxmemory-policy noeviction"
     )
 
 
@@ -310,7 +310,7 @@ class ServerDurability:
 
     @property
     def loss_window(self) -> str:
-        """A sentence that says what the loss of a server can lose."""
+        """What the loss of a server can lose, in words."""
         lost = _LOST[self.persistence]
         if not self.replicas:
             return f"{lost}; there is no replica"

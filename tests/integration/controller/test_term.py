@@ -85,7 +85,7 @@ async def test_the_second_installation_of_a_cluster_does_not_take_the_index_of_t
         await installation.until_ready(1)  # now the index is of the first
         async with other.leading(installation="other"):
             trouble = await _trouble_of_queue(other)
-            assert "duepoint-operator looked after it" in trouble
+            assert "duepoint-operator used this index" in trouble
             await installation.edit(payload={"edited": 1})
             await installation.until_ready(2)
 

@@ -52,8 +52,8 @@ async def test_the_shipped_users_find_nothing_wrong_and_read_no_configuration(se
 async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, name):
     server[1].config_set(name, 64)
     (line,) = await problems_for(server[0].url, "operator")
-    assert line.startswith(f"{name} is below 512 and may not be set from here")
-    assert f"write {name} 512" in line
+    assert line.startswith(f"{name} is below 512 and this user may not change that")
+    assert f"set {name} 512" in line
     assert "\n" not in line
     assert is_told("listpack") == 1
     assert server[1].config_get(name)[name] == "64"
@@ -71,7 +71,7 @@ async def test_a_review_at_rest_reads_the_policy_alone_and_sets_limits_later(
     assert await review() == ()
     assert server[1].info("commandstats").keys() == {"cmdstat_config|resetstat", "cmdstat_info"}
     server[1].config_set("maxmemory-policy", "allkeys-lru")
-    assert "write maxmemory-policy noeviction" in "".join(await review())
+    assert "set maxmemory-policy noeviction" in "".join(await review())
     assert is_told("eviction") == 1
     server[1].config_set("maxmemory-policy", "noeviction")
     assert await review() == ()
@@ -92,5 +92,5 @@ async def test_a_review_at_rest_reads_the_policy_alone_and_sets_limits_later(
 async def test_rights_that_are_missing_are_named_together(server, role):
     server[1].execute_command("ACL", "SETUSER", redisusers.name(role), "-zadd", "-spublish")
     (line,) = await problems_for(server[0].url, role)
-    assert line.endswith("let it ~dp:* &dp:* +zadd +spublish")
+    assert line.endswith("grant it ~dp:* &dp:* +zadd +spublish")
     assert is_told("rights") == 1

@@ -103,7 +103,7 @@ async def test_a_replica_that_does_not_answer_makes_a_change_that_is_stored_and_
     set_, members = population
     _, replica = servers
     replica.pause()
-    with pytest.raises(queue_errors.NotDurable, match="1 replicas in memory were asked for"):
+    with pytest.raises(queue_errors.NotDurable, match="1 replicas in memory were requested"):
         await members.put(set_, _writes("late"), safety=SOON)
     (stored,) = await members.lookups.get(set_, ["late"])
     assert stored.id == "late"

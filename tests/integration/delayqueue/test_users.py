@@ -54,6 +54,6 @@ async def test_a_user_that_may_not_run_info_is_named_that_right(own_server):
         )
     url = own_server.url.replace("://", "://narrow:x@")
     queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY)
-    with pytest.raises(errors.QueueUnavailable, match=r"may not run INFO; let it \+info"):
+    with pytest.raises(errors.QueueUnavailable, match=r"may not run INFO; grant it \+info"):
         await queue.health.problems()
     await queue.close()

@@ -51,7 +51,7 @@ class FilePassword(redis.CredentialProvider):
             password = self._file.read_text(encoding="utf-8").strip()
         except UnicodeDecodeError as garbage:
             raise redis.exceptions.AuthenticationError(
-                f"{self._file} holds no password: it is not UTF-8 text"
+                f"{self._file} contains no password: it is not UTF-8 text"
             ) from garbage
         return (self._username, password) if self._username else (password,)
 
@@ -102,7 +102,7 @@ class Server:
         if self.tls != TlsFiles() and not address.tls:
             raise errors.InvalidSetting(
                 "redis_url", "is not encrypted, but TLS files or a server name are set;"
-                " write rediss instead of redis, or leave them out",
+                " use rediss:// instead of redis://, or unset them",
             )  # fmt: skip
         return address
 
@@ -111,7 +111,7 @@ Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
 
 
 #: The message of ``ServerChanged``.
-ASK_AGAIN = "the server is not the one it was; ask again"
+ASK_AGAIN = "the server was replaced; try again"
 
 
 class ServerChanged(redis.exceptions.ConnectionError):
@@ -157,7 +157,7 @@ class _NoAnswer(redis.exceptions.ConnectionError):
 
 
 class _Sentinel(redis.asyncio.Redis):
-    """One Sentinel. The library's error has its name and its trouble, as their ``repr``."""
+    """One Sentinel; its ``repr``, which the library's error shows, is its address."""
 
     def __repr__(self) -> str:
         to = self.connection_pool.connection_kwargs
@@ -236,11 +236,11 @@ async def greeting(
         raise redis.exceptions.TimeoutError("the server does not answer") from None
     except redis.exceptions.NoPermissionError as error:
         raise redis.exceptions.ConnectionError(
-            f"{error}; this Redis user may not run INFO; let it +info",
+            f"{error}; this Redis user may not run INFO; grant it +info",
             status_code=error.status_code,
         ) from error
     except redis.exceptions.ResponseError as error:
-        # Before the first command of ours a server can only refuse us, for whatever reason it has.
+        # Before our first command, any error means that the server refuses us.
         refusal = redis.exceptions.ConnectionError(*error.args, status_code=error.status_code)
         raise refusal from error
     problem = version_problem(said)

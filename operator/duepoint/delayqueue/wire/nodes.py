@@ -130,7 +130,7 @@ class Node:
         confirmed: bool = False,
         safety: Safety | None = None,
     ) -> list[Any]:
-        """Return the replies in order, with errors in their places; a cancellation passes.
+        """Return the replies in order, with errors in their places; a cancellation is raised.
 
         Args:
             confirmed: for writes that arm: wait a moment until a replica, if any, has them, and
@@ -222,7 +222,7 @@ class Node:
         """Write once, then read all replies; close a connection that may have unread ones."""
         try:
             await self._connect(connection, upheavals)
-            run_id = self._server_mark(connection)
+            run_id = self._run_id_of(connection)
             packed = [
                 hiredis.pack_command((*each[:-1], run_id) if each[-1] is RUN_ID else each)
                 for each in commands
@@ -284,7 +284,7 @@ class Node:
         finally:
             self._asking = None
 
-    def _server_mark(self, connection: Any) -> str:  # noqa: ANN401 - of the library
+    def _run_id_of(self, connection: Any) -> str:  # noqa: ANN401 - of the library
         run_id = self._run_ids.get(connection, "")
         met = self._met
         if not run_id or met.get("run_id") != run_id or _is_replica(met):
@@ -299,7 +299,7 @@ class Node:
         self._run_ids[connection] = str(said.get("run_id", ""))
         if _is_replica(said) and not self._takes_replicas:
             raise redis.exceptions.ConnectionError(
-                "READONLY the server is a replica; the primary is what is needed"
+                "READONLY the server is a replica, and only the primary can be used"
             )
         await self._note(said)
 
@@ -310,7 +310,7 @@ class Node:
         if is_other or _is_replica(met):  # it may have become a primary just now
             self._met_at = asyncio.get_running_loop().time()
         if met and is_other:
-            log.warning("the server is not the one it was; what was written last may be lost")
+            log.warning("the server was replaced; the last writes may be lost")
             self.upheavals += 1
             self._on_upheaval()
             await self.drop_idle()
@@ -328,7 +328,7 @@ def as_safe_as(safety: Safety, reached: object, replies: Sequence[Any]) -> list[
     if safety.is_reached(reached):
         return list(replies)
     where = "on disk" if safety.on_disk else "in memory"
-    unsafe = f"{safety.replicas} replicas {where} were asked for; the server answers {reached}"
+    unsafe = f"{safety.replicas} replicas {where} were requested; the server answers {reached}"
     return [each if isinstance(each, Exception) else Unconfirmed(unsafe) for each in replies]
 
 

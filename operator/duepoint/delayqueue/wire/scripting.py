@@ -51,7 +51,7 @@ class ScriptCall:
         self.put(**named)
 
     def put(self, **named: object) -> None:
-        """Add arguments; bytes as the position of the value."""
+        """Add named arguments; bytes go into ARGV, and their position is the argument."""
         for name, value in named.items():
             self.named[name] = self.position(value) if isinstance(value, bytes) else value
 
@@ -67,7 +67,7 @@ class ScriptCall:
         return first, 1 + len(self.values)
 
     def key(self, name: str) -> int:
-        """Return the position in KEYS of this key, which the script does not name itself."""
+        """Add this key to KEYS, unless it was added before; return its position."""
         if name not in self._positions:
             self.keys.append(name)
             self._positions[name] = len(self.keys)
@@ -86,8 +86,8 @@ class ScriptCall:
         return ("EVALSHA", sha, len(self.keys), *self.keys, *arguments)
 
 
-#: Scripts that are another one with another first line: `drop` is `put`, and `withdraw` `enqueue`,
-#: on a full server, too; `deliver`, which adds entries to streams, is `settle` that it refuses.
+#: Scripts with the code of another one and their own first line: `drop` and `withdraw` also run on
+#: a full server; `deliver`, which adds entries to streams, does not.
 _VARIANTS = {
     "drop": ("put", "#!lua flags=allow-oom"),
     "withdraw": ("enqueue", "#!lua flags=allow-oom"),
@@ -271,11 +271,11 @@ _MOVING = (
 
 
 #: MOVED is followed on a cluster: this is a client of a single server.
-_MOVED_AWAY = "the server is a node of a cluster; write redis+cluster:// instead of redis://"
+_MOVED_AWAY = "the server is a node of a cluster; use redis+cluster:// instead of redis://"
 #: Advice if the index is not ours.
 OTHER_INDEX = "set redis.prefix (DUEPOINT_REDIS_PREFIX) to a name of its own, or use another server"
 #: The message of our own timeouts, which have none.
-_SILENCE = "no answer in time; nor is there one where only one side speaks TLS"
+_SILENCE = "no answer in time; check the address, and that both sides use TLS or neither"
 
 
 def refused_entry(text: str) -> queue_errors.WrongType | queue_errors.WriteRefused:
@@ -291,7 +291,7 @@ def refused_entry(text: str) -> queue_errors.WrongType | queue_errors.WriteRefus
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
     """Return our error for one of the library's, by what the caller should do next."""
     if isinstance(error, nodes.Unconfirmed):
-        return queue_errors.NotDurable(f"stored, and not as safely as was asked for: {error}")
+        return queue_errors.NotDurable(f"stored, but less safely than requested: {error}")
     text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, redis.exceptions.MovedError):
         text = _MOVED_AWAY
@@ -374,7 +374,7 @@ class Pipelining:
                 self._waiting = []
             # The sender was cancelled: the other callers cannot know whether theirs were applied.
             for _, answer in batch:
-                _give(answer, errors.QueueUnavailable("the call was cut off with another"))
+                _give(answer, errors.QueueUnavailable("the call was cancelled with another"))
 
 
 def _give(answer: asyncio.Future[Any], reply: object) -> None:
@@ -394,7 +394,7 @@ def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
 
 
 def finite(score: float | bytes) -> float:
-    """Return the score; for a sentinel or foreign value one before or after all others."""
+    """Return the score; that of a sentinel or a foreign value is cut to sort first or last."""
     return min(max(float(score), 0.0), _LATEST)
 
 

@@ -5,7 +5,7 @@ not know which node has a shard, or that it just moved. ``homes`` tells which se
 is on, for subscriptions; ``changes.generation`` grows when that may differ.
 
 For a cluster, redis-py's own client is not used. It has no hook to greet a node, so it would not
-notice that a server is another one or too old. It closes the connections to every node when one of
+notice that a server was replaced or is too old. It closes the connections to every node when one of
 them is away. And it sends redirected commands after all others of a pipeline.
 
 Each node is a plain Node, and one exchange is one pipeline to each node concerned, all at the same
@@ -122,7 +122,7 @@ class Cluster:
         )
         self._connections = connections
         self._seeds = server.address().hosts
-        self._teller = self._seeds[0]
+        self._map_source = self._seeds[0]
         self._trouble = "no node of the cluster has been found"
         self._nodes: dict[connecting.Host, nodes.Node] = {}
         self._owners: _Owners = [None] * SLOTS
@@ -155,7 +155,7 @@ class Cluster:
                 break
             await asyncio.sleep(_LEAST_REFRESH_SECONDS)
         for position in wanted:
-            replies[position] = redis.exceptions.TryAgainError("the slot is somewhere else now")
+            replies[position] = redis.exceptions.TryAgainError("the slot has moved again")
         return replies
 
     async def _send(
@@ -211,7 +211,7 @@ class Cluster:
             if isinstance(moved := replies[position], redis.exceptions.MovedError):
                 found.append(position)
                 self._is_stale = True
-                self._teller = _host((moved.host, moved.port), self._owners[slots[position]])
+                self._map_source = _host((moved.host, moved.port), self._owners[slots[position]])
         return found
 
     async def everywhere(self, commands: Sequence[nodes.Command]) -> list[list[Any]]:
@@ -225,7 +225,7 @@ class Cluster:
     async def keepalive(self) -> None:
         await asyncio.gather(*(node.keepalive() for node in self._nodes.values()))
 
-    # -- who holds what --------------------------------------------------------------------------
+    # -- the map of slots ------------------------------------------------------------------------
 
     def hosts(self) -> tuple[connecting.Host, ...]:
         return tuple(dict.fromkeys((*self._replicas, *set().union(*self._replicas.values()))))
@@ -238,10 +238,10 @@ class Cluster:
             if self._refreshed_at != seen or now - seen < _LEAST_REFRESH_SECONDS:
                 return
             await faults.reach(FaultPoint.BEFORE_CLUSTER_MAP)
-            for host in dict.fromkeys((self._teller, *self.hosts(), *self._seeds)):
+            for host in dict.fromkeys((self._map_source, *self.hosts(), *self._seeds)):
                 if found := await self._read_map(host):
                     self._is_stale = False
-                    self._teller = host
+                    self._map_source = host
                     await self._take(found, host)
                     break
             self._refreshed_at = asyncio.get_running_loop().time()
@@ -256,7 +256,7 @@ class Cluster:
             return cast("Sequence[Any]", reply)
         said = f": {str(reply) or type(reply).__name__}"
         if _NO_CLUSTER in said:
-            said = " is not a cluster; write redis:// instead of redis+cluster://"
+            said = " is not a cluster; use redis:// instead of redis+cluster://"
         self._trouble = f"{host[0]}:{host[1]}{said}"
         return ()
 
@@ -272,7 +272,7 @@ class Cluster:
         for host, node in self._nodes.items():
             node.replicas = len(self._replicas.get(host, ()))
         if had and self._replicas.keys() - had.keys():
-            log.warning("a replica has become primary; what was written last may be lost")
+            log.warning("a replica has become primary; the last writes may be lost")
             self.changes.note_upheaval()
         if owners != former:
             self.changes.note_change()
