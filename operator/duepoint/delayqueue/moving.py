@@ -1,4 +1,4 @@
-"""Moves schedules from a former shard to their new ones: in batches, one at a time, by the leader.
+"""Moves schedules from a former shard to their new ones, one batch at a time, for the leader.
 
 A pass goes over all buckets, then over the dead letters. A batch moves in three steps. ``depart``
 makes its points unclaimable and notes the batch; all records stay in place and readable. ``put``
@@ -47,7 +47,7 @@ ListedT = TypeVar("ListedT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What one step of a pass did.
+    """The result of one step of a pass.
 
     Attributes:
         moved: schedules that have moved.
@@ -61,8 +61,8 @@ class Moved:
     damaged: int = 0
 
 
-class _Here(NamedTuple):
-    """A schedule to be moved."""
+class _Candidate(NamedTuple):
+    """A schedule of the former shard that moves unless a worker holds it."""
 
     lane: str
     bucket: str
@@ -70,7 +70,7 @@ class _Here(NamedTuple):
 
 
 class _Traveller(NamedTuple):
-    """A schedule of a batch.
+    """A schedule on its way, as it was taken out of the former shard.
 
     Attributes:
         record: its packed definition.
@@ -110,7 +110,7 @@ class Mover:
     async def passing(
         self, shard: messages.ShardId, epoch: messages.Epoch, *, hold_seconds: float = 0.0
     ) -> AsyncIterator[Moved]:
-        """Go once over a former shard, in bounded steps: the caller rests between them.
+        """Move once all that can leave a former shard, in steps: the caller rests between them.
 
         Schedules that no worker holds move to their new shards. A schedule is claimable in one of
         the two at any time, except while its own batch is moving. With a hold, no worker claims
@@ -120,7 +120,7 @@ class Mover:
         await self.change_state(shard, "draining", epoch, hold_us=int(hold_seconds * 1_000_000))
         yield await self._send(shard, epoch, ())  # what a dead mover left behind
         for some in _parts(await self.buckets(shard), _BUCKETS_LOOKED_FOR):
-            for few in _parts(await self.index.existing("find what to move", some), _BUCKETS):
+            for few in _parts(await self.index.existing("find schedules to move", some), _BUCKETS):
                 found, unreadable = await self._found(shard, few)
                 yield Moved(damaged=unreadable)
                 for batch in _parts(found, _MOST_SCHEDULES):
@@ -132,7 +132,7 @@ class Mover:
 
     async def _found(
         self, shard: messages.ShardId, buckets: Sequence[str]
-    ) -> tuple[list[_Here], int]:
+    ) -> tuple[list[_Candidate], int]:
         """Return the schedules of these buckets, and how many are unreadable."""
         names = self.index.shard(shard)
         replies = await self.index.read(
@@ -142,7 +142,7 @@ class Mover:
             shard, {record[codec.KIND] for records in replies for record in records.values()}
         )
         found = [
-            _Here(kind.lane, bucket, points.ScheduleId(field))
+            _Candidate(kind.lane, bucket, points.ScheduleId(field))
             for bucket, records in zip(buckets, replies, strict=True)
             for field, record in records.items()
             if len(field) == _ID_LENGTH
@@ -161,9 +161,9 @@ class Mover:
             raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
 
     async def _send(
-        self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Here]
+        self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Candidate]
     ) -> Moved:
-        """Move what is on its way, and then these schedules without those that a worker holds."""
+        """Finish the batch on its way; then move these schedules unless a worker holds them."""
         moved = left = damaged = 0
         while True:
             self._check_former(shard)
@@ -197,7 +197,7 @@ class Mover:
     ) -> int:
         """Store a batch in its new shards, remove it from the former one; return the damaged count.
 
-        A definition whose kind's text is lost arrives nowhere.
+        A definition whose kind's text is lost is only removed: no shard could read it.
         """
         layout = self.index.known_layout()
         travellers = [
@@ -213,8 +213,8 @@ class Mover:
         moved = {"batch": batch, "from": f"arrived{sharding.index_of(shard)}"}
         for home, listed in by_home.items():
             await faults.reach(FaultPoint.BEFORE_BATCH_IMPORTED)
-            opened = await self._open(shard, listed)
-            rows = [(each.lane, self._arrival(each, known, opened)) for each in listed]
+            states = await self._states(shard, listed)
+            rows = [(each.lane, self._arrival(each, known, states)) for each in listed]
             await self._write(home, rows, entries, epoch=epoch, moved=moved)
         await faults.reach(FaultPoint.AFTER_BATCH_IMPORTED)
         gone = [
@@ -239,14 +239,14 @@ class Mover:
         self,
         one: _Traveller,
         known: Mapping[bytes, putting.Kind],
-        opened: Mapping[bytes, bytes],
+        states: Mapping[bytes, bytes],
     ) -> putting.Task:
-        """Return the row of a schedule that has no record in its new shard yet."""
+        """Return the task that stores a schedule in its new shard, unless it is there already."""
         values = [
             value
             for member, due in one.points.items()
             if member != one.chain
-            for value in (due, member, opened[member])
+            for value in (due, member, states[member])
         ]
         return putting.Task(
             self._row(one),
@@ -283,10 +283,10 @@ class Mover:
             if isinstance(answered, bytes):
                 raise scripting.reported(answered, "move rows")
 
-    async def _open(
+    async def _states(
         self, shard: messages.ShardId, travellers: Iterable[_Traveller]
     ) -> dict[bytes, bytes]:
-        """Return the records of the occurrences of these."""
+        """Return the records of these schedules' occurrences, by member."""
         members = [member for one in travellers for member in one.points if member != one.chain]
         if not members:
             return {}
@@ -303,7 +303,7 @@ class Mover:
         if not of_sets:
             return {}
         (found,) = await self.index.read(
-            "read what a shard knows of sets",
+            "read the entries of sets",
             ("HMGET", self.index.shard(shard).meta, *of_sets),
         )
         return {
@@ -377,7 +377,7 @@ def _kind(record: bytes) -> bytes:
 
 
 def _by_lane(row: tuple[str, putting.Task]) -> tuple[str, int]:
-    """Return the order of the rows of a batch: by lane and bucket."""
+    """Return the sort key of a row of a batch: its lane and bucket."""
     return row[0], row[1].row.bucket
 
 

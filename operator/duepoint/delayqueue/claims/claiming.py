@@ -36,7 +36,7 @@ CLOCK_TOLERANCE_US = 5_000
 #: How long a standby worker leaves dues, and expired claims, to the preferred one; microseconds.
 STANDBY_DUE_DELAY_US = (200_000, 500_000)
 STANDBY_EXPIRY_DELAY_US = (0, 100_000)
-#: Calls to a shard in one claim: one that was on another server is called again with its state.
+#: Most calls to a shard in one claim: the second tells what became of its former server.
 _ROUNDS = 2
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: Wait before claiming again from a shard that is migrating to another node.
@@ -64,7 +64,7 @@ class Claims:
 
     def __post_init__(self) -> None:
         self._is_outdated = False
-        self._puzzling: set[messages.ShardId] = set()
+        self._logged_damaged: set[messages.ShardId] = set()
         #: The highest mark of each shard; a lower one later shows that the shard lost writes.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
@@ -158,8 +158,8 @@ class Claims:
         else:  # the shard contains data that our scripts do not expect
             answers[shard] = _retry_later(shard)
             telemetry.unreadable_total.labels("shard").inc()
-            if shard not in self._puzzling:
-                self._puzzling.add(shard)
+            if shard not in self._logged_damaged:
+                self._logged_damaged.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
@@ -261,7 +261,7 @@ class Claims:
         said: Mapping[bytes, Any],
         started: float,
     ) -> messages.Claimed:
-        self._puzzling.discard(shard)
+        self._logged_damaged.discard(shard)
         server_us = int(said[b"time"])
         # A busy event loop reads the answer late: subtract the time since from the wait.
         round_trip = self.index.clock.monotonic() - started
@@ -334,7 +334,7 @@ def _points(listed: list[Any]) -> dict[str, Any]:
 
 
 def _records(occurrences: list[bytes]) -> dict[str, Any]:
-    """Return the records of a reply {member, record, ...}, and the members whose are unreadable."""
+    """Return the records of a reply {member, record, ...}, and the members of unreadable ones."""
     found: dict[bytes, messages.OccurrenceRecord] = {}
     unreadable: set[bytes] = set()
     for member, record in zip(occurrences[::2], occurrences[1::2], strict=True):

@@ -23,7 +23,7 @@ LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
 RUNS_AGE_SECONDS = 7 * 86_400
 #: Most occurrences of a schedule that are read to find its open retries.
-_MOST_LOOKED_AT = 2_000
+_MOST_READ = 2_000
 _ID_LENGTH, _KIND, _RETRY = 8, 12, bytes([points.PointKind.RETRY])
 
 
@@ -87,7 +87,7 @@ class Settlements:
         (found,) = await self.index.read(
             "look for open retries",
             ("ZRANGE", names.occ, b"[" + schedule_id, b"[" + schedule_id + b"\xff" * 24, "BYLEX",
-             "LIMIT", 0, _MOST_LOOKED_AT),
+             "LIMIT", 0, _MOST_READ),
         )  # fmt: skip
         retries = [each for each in found if each[_KIND : _KIND + 1] == _RETRY]
         if len(retries) <= newest.most_open:
@@ -130,9 +130,9 @@ class Settlements:
         """Append entries and settle in one step, exactly once; a repeat under its number is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
-        written only with the entries. Returns the members that the claim does not hold, as they
-        were removed from the queue: with any, nothing was done. None = the claim is gone: its
-        lease ended, or this settlement ended it and its reply was lost.
+        written only with the entries. Returns the members that were removed from the queue since
+        the claim; if there are any, nothing was done. None = the claim is gone: its lease ended,
+        or this settlement ended it and its reply was lost.
 
         Raises ``errors.WrongType`` or ``errors.WriteRefused`` if a stream refused; nothing was
         done then. After any other TryLater it may have been done.

@@ -302,7 +302,7 @@ def unpack(record: bytes) -> Packed:
 
 
 def own_parts(record: bytes, flags: int, at: int) -> tuple[OwnParts, int]:
-    """Return what a member has for itself, at this position, and the position after it."""
+    """Return a member's instant and payload at this position, and the position after them."""
     once_us, payload, mac = None, b"", b""
     if flags & _ONCE:
         once_us = int.from_bytes(record[at : at + _INSTANT_LENGTH])

@@ -28,7 +28,7 @@ class Columns(NamedTuple):
     The columns belong together row by row.
 
     Attributes:
-        indexes: the record of each row; all other records must be read as definitions.
+        indexes: the position of each row's record; all others must be read as definitions.
         created_us: for those few rules that need it.
         kinds: the digests of their kinds.
         kind_of: the kind of each digest; an unreadable kind is absent.
@@ -66,7 +66,7 @@ _NO_PARTS = codec.OwnParts()
 
 
 def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """Return the rows of usual records that are armed and of the timing version beside them."""
+    """Return the rows of usual, armed records whose timing version is the one in ``versions``."""
     indexes: list[int] = []
     usual: list[bytes] = []
     own: list[codec.OwnParts] = []
@@ -138,13 +138,13 @@ class ColumnReader:
         entries = reading.entries_of(claim)
         kind_of: dict[Hashable, kinds.Kind] = {}
         for digest, kind in known.items():
-            as_it_is = _as_it_is(kind, entries)
-            if as_it_is is not None:
-                kind_of[digest] = as_it_is
+            current = _current(kind, entries)
+            if current is not None:
+                kind_of[digest] = current
         return read._replace(kind_of=kind_of)
 
 
-def _as_it_is(
+def _current(
     kind: kinds.Kind, entries: Mapping[str, setrecord.SetEntry | None]
 ) -> kinds.Kind | None:
     """Return the kind with its set's present target; None if unreadable or if it does not fire."""
@@ -155,10 +155,10 @@ def _as_it_is(
     if kind.owner is None:
         return kind
     entry = entries.get(kind.lane)
-    return None if entry is None or entry.letter != "o" else _of_set(kind, entry.target)
+    return None if entry is None or entry.letter != "o" else _with_target(kind, entry.target)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _of_set(kind: kinds.Kind, target: str) -> kinds.Kind:
+def _with_target(kind: kinds.Kind, target: str) -> kinds.Kind:
     """Return the kind with this target; the same object for the same arguments."""
     return msgspec.structs.replace(kind, target=target)

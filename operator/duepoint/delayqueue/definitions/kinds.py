@@ -57,7 +57,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_large(self) -> bool:
-        """Whether the rule has several expressions; little of such rules is cached."""
+        """Whether the rule has several expressions; caches keep few of these."""
         return len(self.rule.timing.schedules) > 1
 
 
@@ -90,7 +90,7 @@ class Kinds:
         if not missing:
             return found
         (texts,) = await self.index.read(
-            "read what definitions share", ("HMGET", self.index.shard(shard).texts, *missing)
+            "read the kinds of definitions", ("HMGET", self.index.shard(shard).texts, *missing)
         )
         if len(known) + len(missing) > _REMEMBERED:
             known.clear()

@@ -15,11 +15,11 @@ _NAMESPACE, _SET = "n", "s"
 
 
 class Lane(NamedTuple):
-    """A lane whose rows are written, and the writer.
+    """The lane that a script writes, and the authority of the writer.
 
     Attributes:
         epoch: for a namespace: the term of the leader that writes.
-        by_rows: for a set: whether the writer acts for the rows of the set.
+        by_rows: for a set: whether a source of rows manages its members, as this writer assumes.
         drops: whether the rows are removed.
     """
 

@@ -71,7 +71,7 @@ async def where_they_are(
 
 
 #: Answers about a row: new; replaced, or removed; there is no record; a claim holds the chain;
-#: members of the set follow rows, or they do not. Any other answer is the stored record.
+#: ``Lane.by_rows`` is wrong for this set. Any other answer is the stored record.
 CREATED, REPLACED, NOTHING, HELD = b"+", b"=", b"", b"HELD"
 MANAGED = b"MANAGED"
 _ELSEWHERE = b"-"
@@ -91,7 +91,7 @@ _Answered = list[bytes] | bytes
 
 
 class Kind(NamedTuple):
-    """The kind that the records of rows name (``kinds``), as it is stored beside them.
+    """A kind (``kinds``) in the form in which it is stored with the first row that names it.
 
     Attributes:
         blob: the signed content that the target names; empty for members.
@@ -104,7 +104,7 @@ class Kind(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A row to be sent to its shard.
+    """A schedule to store, read or remove, with the position of its shard and bucket.
 
     Attributes:
         place: its position in the caller's list.
@@ -125,7 +125,7 @@ def row_of(place: int, schedule_id: points.ScheduleId, buckets: int) -> Row:
 
 
 class Task(msgspec.Struct, gc=False):
-    """The next request for a row.
+    """The next request to the script about one row.
 
     Attributes:
         row: a ``Row``; the caller knows which.
@@ -153,7 +153,7 @@ _bucket_of = operator.attrgetter("row.bucket")
 
 
 class Sent(NamedTuple, Generic[TaskT]):
-    """Tasks of one shard, by bucket."""
+    """Tasks of one shard, sorted by bucket, that go into one script."""
 
     shard: messages.ShardId
     tasks: list[TaskT]
@@ -186,9 +186,9 @@ class RowWriter:
     async def write(
         self, lane: lanes.Lane, tasks: Sequence[TaskT], decide: Decide[TaskT]
     ) -> list[TaskT]:
-        """Send these tasks, no two of one row, and those that follow; return what no shard takes.
+        """Send these tasks, no two of one row, and their follow-ups; return those no shard took.
 
-        Raises TryLater if a row is changed by others all the time.
+        Raises TryLater if other writers keep changing a row.
         """
         gone: list[TaskT] = []
         for _ in range(_RACES):
@@ -198,7 +198,7 @@ class RowWriter:
             if not again:
                 return gone
             tasks = again
-        raise errors.TryLater("rows are changed by others all the time")
+        raise errors.TryLater("other writers keep changing the same rows")
 
     async def drop(
         self, lane: lanes.Lane, wanted: Mapping[Row, tuple[bytes, bytes]]
@@ -243,7 +243,7 @@ class RowWriter:
         for shard, own in by_shard.items():
             own.sort(key=_bucket_of)
             sent += [Sent(shard, own[at : at + _PART]) for at in range(0, len(own), _PART)]
-        together = list(self._together(sent))
+        together = list(self._by_script(sent))
         calls = [self._call(lane, parts) for parts in together]
         replies = await self.index.pipelined_durably.replies(calls)
         for parts, reply in zip(together, replies, strict=True):
@@ -271,8 +271,8 @@ class RowWriter:
                 again += await decide(each.shard, here, found)
         return absent, stale
 
-    def _together(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
-        """Yield the parts of each script; only one each if the shards are on several servers."""
+    def _by_script(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
+        """Yield the parts that one script takes together; in a cluster each part has its own."""
         most = 0 if self.index.servers.is_cluster else _ROWS_TOGETHER
         parts: list[Sent[TaskT]] = []
         rows = 0
@@ -288,7 +288,7 @@ class RowWriter:
     async def _free_answers(
         self, lane: lanes.Lane, sent: Sent[TaskT], answered: _Answered
     ) -> list[bytes]:
-        """Return the answers of a part, once none of its rows is moving to another shard."""
+        """Return the answers of a part; send it again while one of its rows is moving."""
         last = self.index.clock.monotonic() + layouts.PATIENCE_SECONDS
         while answered == [b"BUSY"]:
             if self.index.clock.monotonic() > last:

@@ -116,12 +116,13 @@ class DefinitionReader:
         if not of_sets:
             return {}
         (values,) = await self.index.read(
-            "read what a shard knows of sets",
+            "read the entries of sets",
             ("HMGET", self.index.shard(shard).meta, *of_sets),
         )
         return dict(zip(of_sets, map(_parsed_entry, values), strict=True))
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
+        """Yield the identities of a shard's Schedules, in chunks of some thousands."""
         async for found in self.records(shard, await self.namespaces(shard)):
             packed = unpacked(found).values()
             known = await self.kinds.read(shard, {each.kind for each in packed})
@@ -200,7 +201,7 @@ class DefinitionReader:
         if layout is None or incarnation is None:
             raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         if not layout.isdigit():
-            raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
+            raise queue_errors.Uninitialised(f"shard {shard} has no readable layout number")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
 

@@ -1,10 +1,10 @@
-"""The small records beside the points: the state of an occurrence, and the limits of a due.
+"""Packs and unpacks the state of an occurrence; checks that a due can be stored. Pure.
 
 An occurrence's state (``messages.OccurrenceRecord``) is stored in ``occrec`` under its member, as a
 MessagePack array of its fields, which begins with a format number. Fields at its end with default
 values are left out, except the first six. Fields that a later version appends are ignored; another
 format number, or bytes that are not such an array, raise UnknownFormat. A missing record means a
-first attempt. Pure.
+first attempt.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def surplus(
     """
     known, origin, slot_us = unpack_or_first(packed), newest.origin, points.slot_of(member)
     cause = newest.record.last_cause or newest.record.last_error
-    message = f"more than {newest.most_open} slots of this schedule were being tried again"
+    message = f"more than {newest.most_open} slots of this schedule were waiting for a retry"
     message += f"; the last try: {cause}" if cause else ""
     entry = {
         "slot_us": str(slot_us),

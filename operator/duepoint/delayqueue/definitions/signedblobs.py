@@ -35,9 +35,7 @@ class SignedBlobs:
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
-            raise errors.InvalidSetting(
-                "blob_key", "is shorter than 16 bytes; write 32 random ones"
-            )
+            raise errors.InvalidSetting("blob_key", "is shorter than 16 bytes; use 32 random bytes")
         # HMAC-SHA256 (RFC 2104) in two hashes whose first block is done: hmac.digest, which begins
         # anew for each text, takes three times as long, and each row with a payload has one.
         block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_LENGTH else key).ljust(
@@ -61,7 +59,7 @@ class SignedBlobs:
         return base64.urlsafe_b64encode(mac[:_DIGEST_LENGTH]).decode()
 
     def mac(self, namespace: str, content: bytes) -> bytes:
-        """Return a keyed hash of other content in the index: 32 bytes."""
+        """Return the keyed hash of a content in a namespace: 32 bytes."""
         return self._finished(self._inner, namespace.encode() + b"\n" + content)
 
     def kind_digest(self, text: bytes) -> bytes:
@@ -110,7 +108,7 @@ class SignedBlobs:
         content = _inflated(value[len(_FORMAT) + _KEY_NAME_LENGTH :])
         if content is None or not hmac.compare_digest(self.digest(namespace, content), digest):
             raise queue_errors.BlobForged(
-                f"blob {digest} is not what its name says, or not of {namespace}"
+                f"blob {digest} does not match its name, or is not of {namespace}"
             )
         return content
 

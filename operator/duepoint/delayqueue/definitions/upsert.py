@@ -153,7 +153,7 @@ def _task(row: _Row, expected: bytes) -> putting.Task:
 
 
 def _fingerprint(stored: bytes) -> bytes:
-    """Return what a row must expect to replace the stored record."""
+    """Return the ``Task.expected`` with which a row replaces the stored record."""
     known = codec.readable(stored)
     return putting.ANYTHING if known is None else known.fingerprint
 
@@ -199,7 +199,7 @@ def _out_of_range() -> errors.InvalidSpec:
             errors.FieldError(
                 reason="InvalidSpec",
                 path="spec.schedule",
-                message="the next run is before 1970 or after September 2112; write a time between",
+                message="the next run is before 1970 or after September 2112; set a time between",
             ),
         )
     )

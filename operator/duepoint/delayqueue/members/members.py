@@ -174,24 +174,24 @@ class Members:
         again: list[_Task] = []
         for task, answer in zip(tasks, found, strict=True):
             if answer == putting.CREATED:
-                self._stored(task, Outcome.CREATED, batch)
+                self._answer_stored(task, Outcome.CREATED, batch)
             elif answer == putting.REPLACED:
-                self._stored(task, Outcome.REPLACED, batch)
+                self._answer_stored(task, Outcome.REPLACED, batch)
             elif answer == putting.NOTHING:
-                self._met_nothing(task, batch, again)
+                self._retry_absent(task, batch, again)
             elif answer == putting.HELD:
                 again.append(self._recounted(task, batch))
             elif answer == _ENDED:
-                _met_ended(task, batch)
+                _answer_ended(task, batch)
             elif (trouble := _TROUBLES.get(answer)) is not None:
                 batch.answer(task.row, trouble)
             else:
                 met.append((task, answer))
         if met:
-            again += await self._decided_all(shard, met, batch)
+            again += await self._follow_ups(shard, met, batch)
         return self._drafted(again, batch) if again else again
 
-    def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
+    def _answer_stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
         row, stored, due = task.row, task.facts, task.due
         assert stored is not None  # noqa: S101 - for the type checker: it was sent
         if due == putting.KEPT_CHAIN:
@@ -206,7 +206,7 @@ class Members:
             has_ended=stored.state is definitions.State.COMPLETED,
         )
 
-    def _met_nothing(self, task: _Task, batch: _Batch, again: list[_Task]) -> None:
+    def _retry_absent(self, task: _Task, batch: _Batch, again: list[_Task]) -> None:
         if isinstance(task.row.write.condition, values.IfMatch):
             batch.answer(task.row, Outcome.PRECONDITION)
         else:  # it was there a moment ago
@@ -223,10 +223,10 @@ class Members:
         shared = self.known_rules.shared(rule, batch.owner, batch.now_us)
         return _Task(msgspec.structs.replace(row, shared=shared), row.kind, putting.NO_DUE, b"")
 
-    async def _decided_all(
+    async def _follow_ups(
         self, shard: messages.ShardId, met: list[tuple[_Task, bytes]], batch: _Batch
     ) -> list[_Task]:
-        """Decide about rows whose member exists already."""
+        """Answer rows whose member exists already, or return their next tasks."""
         found: list[tuple[_Task, codec.Packed]] = []
         for task, record in met:
             if (packed := codec.readable(record)) is None:  # of a newer version, or damaged
@@ -235,11 +235,11 @@ class Members:
                 found.append((task, packed))
         known = await self.known_kinds.read(shard, {packed.kind for _, packed in found})
         decided = (
-            self._decided(task, packed, known.get(packed.kind), batch) for task, packed in found
+            self._follow_up(task, packed, known.get(packed.kind), batch) for task, packed in found
         )
         return [task for task in decided if task is not None]
 
-    def _decided(
+    def _follow_up(
         self, task: _Task, packed: codec.Packed, kind: kinds.Kind | None, batch: _Batch
     ) -> _Task | None:
         row, tag = task.row, packed.fingerprint.hex()
@@ -325,8 +325,8 @@ class Members:
         """Make a run due now and return its slot, in microseconds; None if there is no member.
 
         A trigger is a manual occurrence, like that of a ScheduleRun for a Schedule: due at once,
-        with a payload of its own if requested, retried like any slot. Repeated under the same run
-        uid within the same call's slot it is one run.
+        with a payload of its own if requested, retried like any slot. Calls with the same run uid
+        and slot make one run.
 
         ``payload`` empty = the member's own. The run may still wait: for its set to be resumed, or
         for a receiver. Raises TooManyWaiting.
@@ -364,7 +364,7 @@ def _due_of_unchanged(
     return rows.due_of(row, batch.owner, batch.now_us, created_us)[1]
 
 
-def _met_ended(task: _Task, batch: _Batch) -> None:
+def _answer_ended(task: _Task, batch: _Batch) -> None:
     """Answer a repeated request for an ended one-off as before; store nothing again."""
     is_unwanted = isinstance(task.row.write.condition, values.IfAbsent)
     outcome = Outcome.PRECONDITION if is_unwanted else Outcome.UNCHANGED
@@ -372,7 +372,7 @@ def _met_ended(task: _Task, batch: _Batch) -> None:
 
 
 def _first(row: rows.Row, batch: _Batch) -> _Task:
-    """Return the first task of a row, which takes the member for new."""
+    """Return the first task of a row: store a new member, or read the one for ``IfMatch``."""
     if isinstance(row.write.condition, values.IfMatch):
         return _Task(row, row.kind, putting.NO_DUE, b"")
     return _new(row, batch)

@@ -75,8 +75,8 @@ class MemberPages:
         """Return some members, shard by shard, in the order of the hashes of their ids.
 
         A member that does not change meanwhile comes once in a walk.
-        The work is bounded: there may be fewer than ``limit``, even none, and still more to come,
-        as the cursor of the page tells. Raises InvalidCursor.
+        The work is bounded: there may be fewer than ``limit``, even none, and still more to come:
+        the page has a cursor then. Raises InvalidCursor.
         """
         owner = set_.identity
         at = await self._parsed(owner, _Walked, cursor)
@@ -206,7 +206,7 @@ class MemberPages:
         return found
 
     async def _passed(self, lane: str, behind: _Due) -> int:
-        """Return how many points of this due in a lane were returned."""
+        """Return how many points of this due in a lane were on earlier pages."""
         low, high = await self.index.read(
             "read what is due",
             ("ZCOUNT", lane, "-inf", f"({behind.due_us}"),

@@ -86,7 +86,7 @@ class Sets:
         try:
             return setrecord.unpack(place, data, self.signed_blobs.mac)
         except setrecord.UnknownSetRecord as unknown:
-            log.warning("record of a set not used", set=place, error=str(unknown))
+            log.warning("record of a set ignored", set=place, error=str(unknown))
             return None
 
     async def store(self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch) -> None:
@@ -133,7 +133,7 @@ class Sets:
             "read how members ended", ("HMGET", self.index.shard(shard).meta, field)
         )
         wanted = run.read_tally(stored).plus(lost).text
-        tally = {"field": field, "stood": (stored or b"").decode(), "wanted": wanted}
+        tally = {"field": field, "stored": (stored or b"").decode(), "wanted": wanted}
         await self._store_entry(shard, record, b"", epoch, tally=tally)
 
     async def _store_entry(

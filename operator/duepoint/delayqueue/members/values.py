@@ -26,7 +26,7 @@ class Outcome(enum.StrEnum):
     PRECONDITION = "precondition"  # the condition of the row does not hold
     COLLISION = "collision"  # another member has the same 64-bit id: this id cannot be used
     DELETING = "deleting"  # the set's members are being removed
-    MANAGED = "managed"  # members follow rows and the caller does not, or the other way round
+    MANAGED = "managed"  # rows manage the members and the caller is not their source, or vice versa
     GONE = "gone"  # the index does not know the set (any more)
 
 

@@ -4,7 +4,7 @@
   by which they are being tried or wait. With `before`, change them first, if they are as the caller has read them
   and its claim still holds the occurrence for which it asks. delayqueue/overlaps.py makes the decisions.
 
-  ARGV  layout, lane (number), schedule (position), mark (absent: any; if the stored one differs from it, the
+  ARGV  layout, lane (text), schedule (position), mark (absent: any; if the stored one differs from it, the
         reply has all occurrences of the schedule), id, member (positions; only for a claimed occurrence),
         to change them: stamp, before (positions; the stamp after it, and as it was read), gone {from, to} of runs, put {from, to}
         of run, value pairs, hasten {from, to} of members that are due at once unless they are claimed
@@ -31,7 +31,7 @@ local function is_held()
   return token and tonumber(redis.call('ZSCORE', LANE, member) or 'nil') == CLAIMED + token
 end
 
-local function put_aside()
+local function let_wait()
   local queued = ARGV[args.queued]
   if queued ~= member then
     drop_occurrences(LANE, { member })
@@ -58,12 +58,12 @@ local function change()
     end
   end
   if args.queued then
-    put_aside()
+    let_wait()
   end
   announce_lane(args.lane, LANE)
 end
 
--- Adds those of these occurrences that are in the lane, with their scores.
+-- Adds to `tried` the occurrences that are in the lane, with their scores.
 local function add_tried(tried, members)
   for _, each in ipairs(members) do
     local score = redis.call('ZSCORE', LANE, each)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  Store dead letters: of a former shard, under the ids that they had, unless they are here already; or of occurrences of a
-  lane that wait, which go, each with its outcome. An occurrence that a worker holds stays, without a letter.
+  Store dead letters: those of a former shard, under their own ids, unless they are here already; or those of waiting
+  occurrences of a lane, and remove these with their outcomes. An occurrence that a worker holds stays, without a letter.
 
   KEYS  then log, and lane
   ARGV  layout, epoch (absent: not by the leader), log {key, lane, bytes}: as in settle.lua, letters {{from, to, id (text)}},

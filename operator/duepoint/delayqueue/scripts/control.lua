@@ -14,7 +14,7 @@
 -- include time
 -- include owner
 if not args.makes and redis.call('HEXISTS', LAYOUT, 'layout') == 0 then
-  return redis.error_reply('UNINIT there is no index yet')
+  return redis.error_reply('UNINIT the index does not exist')
 end
 -- include fenced
 

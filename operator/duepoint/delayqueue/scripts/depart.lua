@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Take a batch of schedules of a draining shard out of reach: their points cannot be claimed any more, and edits of them
+  Make a batch of schedules of a draining shard ready to move: no worker can claim their points, and edits of them
   wait. Their records stay here, readable, until `drop` has removed the batch (put.lua). Until then each call answers with
   this batch. A schedule leaves whole; if a worker holds any of its points, it is left out. A chain whose claim does not exist
   leaves without its due, which the sweep finds again; such an occurrence is due at its slot. Nothing leaves a shard in
@@ -24,7 +24,7 @@
 -- include moves
 
 if shard_state ~= 'draining' then
-  return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and gives nothing away')
+  return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and not draining')
 end
 local on_its_way = redis.call('HGET', LEASES, BATCH)
 if on_its_way then

@@ -3,7 +3,7 @@
   Store occurrences of a stored definition, due now, in the order given, unless they are in the queue already.
   Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
   nothing, as long as the occurrences wait. Called as `withdraw` it removes one, also on a full server. If a worker holds
-  that, it goes all the same: the attempt in flight may end either way, and its settlement stores no retry.
+  it, it is removed all the same: the attempt in flight may end either way, and its settlement stores no retry.
 
   ARGV  layout, epoch, lane, id (position), withdrawn (position of a member; absent: none); to store some,
         at (us: the time by the caller's clock), uid (position),

@@ -11,7 +11,7 @@
         empty, and later callers must read the layout again), hold (us: nothing more is claimed for that long, so that
         schedules that some worker always holds come to rest and can leave)
   Reply {made (0 or 1), incarnation}
-  Error of a closed shard, WRONGLAYOUT; of one that is not there and is only to change, UNINIT
+  Error WRONGLAYOUT: the shard is closed | UNINIT: it does not exist, and its state was to change
 ]]
 -- keys meta heads claims leases occ occrec blobs texts runs ledger ended
 -- include time

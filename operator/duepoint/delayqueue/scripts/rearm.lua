@@ -14,7 +14,7 @@
 -- include definition
 
 -- Whether the chain waits, or belongs to a claim.
-local function stands(score)
+local function placed(score)
   local token = score and tonumber(score) - CLAIMED
   return token and (token < 0 or redis.call('ZCOUNT', CLAIMS, digits(token), digits(token)) > 0)
 end
@@ -26,7 +26,7 @@ local armed = 0
 for _, lost in ipairs(args.chains) do
   local lane, lane_key, id, chain = lost[1], KEYS[lost[2]], ARGV[lost[4]], ARGV[lost[5]]
   if
-    not stands(redis.call('ZSCORE', lane_key, chain)) and is_armed_as(redis.call('HGET', KEYS[lost[3]], id), id, chain)
+    not placed(redis.call('ZSCORE', lane_key, chain)) and is_armed_as(redis.call('HGET', KEYS[lost[3]], id), id, chain)
   then
     redis.call('ZADD', lane_key, lost[6], chain)
     announce_lane(lane, lane_key)

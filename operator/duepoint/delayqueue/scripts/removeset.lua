@@ -2,7 +2,7 @@
 --[[
   Remove members of a set that is being deleted from buckets of one shard, with their chains and occurrences: whole
   buckets in their order, until at least `most` members are gone. Other sets and namespaces in the same buckets are
-  not touched. If a worker holds a point, the point goes all the same, and its settlement changes nothing.
+  not touched. If a worker holds a point, it is removed all the same, and its settlement changes nothing.
   Without buckets, the shard removes the set itself. May be repeated.
 
   KEYS  then lane, and buckets

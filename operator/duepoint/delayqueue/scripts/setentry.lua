@@ -6,7 +6,7 @@
 
   KEYS  then lane
   ARGV  layout, epoch, lane, entry (text), blobs {from, to}: digest, blob pairs,
-        tally {field, stood, wanted}
+        tally {field, stored, wanted}
   Reply the entry that is stored now
   Error OOM
 ]]
@@ -18,15 +18,15 @@
 
 store_texts(BLOBS, args.blobs)
 local field = args.lane
-local stood, wanted = redis.call('HGET', META, field), args.entry
-if stood and string.sub(stood, 1, 1) == 'd' then
-  wanted = stood
+local stored, wanted = redis.call('HGET', META, field), args.entry
+if stored and string.sub(stored, 1, 1) == 'd' then
+  wanted = stored
 end
 redis.call('HSET', META, field, wanted)
 redis.call('HSETNX', META, 'c' .. args.lane, 0)
 redis.call('ZADD', LANE, '+inf', '')
 local tally = args.tally
-if tally and (redis.call('HGET', META, tally.field) or '') == tally.stood then
+if tally and (redis.call('HGET', META, tally.field) or '') == tally.stored then
   redis.call('HSET', META, tally.field, tally.wanted)
 end
 announce_lane(args.lane, LANE)

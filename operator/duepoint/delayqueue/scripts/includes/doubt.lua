@@ -30,7 +30,7 @@ local function look_at_server(server, now)
     redis.call('HSET', META, 'server', server)
   end
   if went_back then
-    -- A mark younger than `met` was made by this very process, which then rolled back itself: nothing is known of it.
+    -- A mark younger than `met` was made by this very process, which then rolled back itself: `met` proves nothing then.
     local known_for = met < (args.mark_age or math.huge) and met or 0
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)))
     -- Use the later of the caller's clock and this server's: being too late only makes more points wait for the leader.
