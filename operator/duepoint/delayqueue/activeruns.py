@@ -3,7 +3,7 @@
 A *run* is a slot and, for a manual or backfilled one, its tag: the end of its occurrence's member
 (8 or 12 bytes). ``active:<id>`` is a HASH, run -> state, target, timing version, name of its Job.
 The empty field has the *stamp*: 8 random bytes, new with each change, by which ``activeruns.lua``
-compares and sets; then the mark, which names the state that the runs are complete for. The hash
+compares and sets; then the mark, which names the state for which the runs are complete. The hash
 may be out of date: before a run prevents a slot from starting, its state is verified.
 """
 
@@ -125,7 +125,7 @@ def _is_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The occurrence that tries a run, or waits to.
+    """The occurrence of a run that is being tried or waits to be.
 
     Attributes:
         due_us: when it is due; from ``points.DUE_LIMIT_US`` up, a worker holds it.
@@ -165,7 +165,7 @@ class ActiveRuns:
 
     @property
     def mark(self) -> str:
-        """The name of the state that the runs are complete for."""
+        """The name of the state for which the runs are complete: no active run is missing."""
         return self.stamp[_STAMP_BYTES:].decode()
 
 
@@ -190,5 +190,5 @@ class Change:
 
 
 def new_stamp(mark: str) -> bytes:
-    """Return a stamp for this mark, which no other change has."""
+    """Return a new, unique stamp with this mark."""
     return secrets.token_bytes(_STAMP_BYTES) + mark.encode()

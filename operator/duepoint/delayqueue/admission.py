@@ -2,8 +2,8 @@
 
 ``admit`` is for one occurrence of a claim; ``leave`` and ``finish`` record runs that have ended
 (the worker by its claim, the operator by its watch of Jobs). ``overlaps`` decides on the runs as
-they were read; if somebody has changed them meanwhile, it decides again. The caller finds out
-about Jobs; nothing here talks to an API server.
+they were read; if another caller has changed them meanwhile, it decides again. The caller asks the
+API server about Jobs; this module does not.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Concurrency:
         jobs: Collection[str] = (),
         look: Run | None = None,
     ) -> overlaps.Finished:
-        """Record that these runs, or those of these Jobs, have ended; call waiting slots up."""
+        """Record that these runs, or those of these Jobs, have ended; make waiting slots due."""
         decide = functools.partial(
             overlaps.finish, version=known.timing_version, ended=runs, jobs=jobs, look=look
         )
@@ -83,9 +83,9 @@ class Concurrency:
         *,
         every: bool = False,
     ) -> overlaps.Finished:
-        """Record that these Jobs have ended, without a claim.
+        """Record, without a claim, that these Jobs have ended; make waiting slots due.
 
-        ``every``: there is room for more than these, so call all waiting slots.
+        ``every``: there is room for more than these, so make all waiting slots due.
         """
         removed = called = 0
         decide = functools.partial(
@@ -109,7 +109,7 @@ class Concurrency:
         decide: Callable[[ActiveRuns], DecisionT],
         **asked: object,
     ) -> DecisionT:
-        """Decide on the runs as they are read, until nobody changes them before the decision.
+        """Read the runs, decide, store the change; start over if another caller was faster.
 
         Args:
             asked: of one claimed occurrence: the claim, which must hold it, its member, and the
@@ -136,7 +136,7 @@ class Concurrency:
                 is_changed, *found = await self.index.pipelined.run(changing)
                 if is_changed:
                     return decision
-        raise errors.TryLater("the runs of a schedule change all the time")
+        raise errors.TryLater("other callers keep changing the runs of this schedule")
 
 
 def _put_change(call: scripting.ScriptCall, known: ActiveRuns, change: Change) -> None:

@@ -2,7 +2,7 @@
 
 A request with an idempotency key is recorded before it is carried out, and again with its answer,
 for a day; the number and the bytes of a namespace's requests in a day are limited. Each process
-takes its part of the changes that a set may have in a second, so that all of them together keep the
+reserves some of the changes that a set may have in a second, so that all of them together keep the
 limit. Both are lost with the server's data: nothing depends on them.
 """
 
@@ -78,7 +78,7 @@ class ApiRequests:
         return b""
 
     async def finish(self, request: RepeatedRequest, record: bytes) -> None:
-        """Keep the answer; an empty one lets the request be made again."""
+        """Store the answer; if it is empty, forget the request, so that it may be repeated."""
         key, taken = self._names(request)
         if not record:
             await self.index.read("forget a request", ("DEL", key))
@@ -115,17 +115,16 @@ class ApiRequests:
         return names.request(digest), names.requests(request.namespace, span)
 
     async def take(self, owner: str, *, wanted: int, most: int) -> Taken:
-        """Take a part of the changes of a second, which begins with the first part."""
+        """Reserve some of the changes of this second; the first reservation begins the second."""
         key = self.index.keys.changes(owner)
         try:
             total, _, rest_ms = await self.index.read(
-                "take a part of the changes of a second",
+                "reserve changes",
                 ("INCRBY", key, wanted), ("PEXPIRE", key, 1_000, "NX"), ("PTTL", key),
             )  # fmt: skip
         except queue_errors.WriteRefused:
-            return Taken(
-                wanted, 0
-            )  # a full server counts nothing, and members can still be removed
+            # A full server counts nothing, and members can still be removed.
+            return Taken(wanted, 0)
         return Taken(max(0, min(wanted, most - total + wanted)), 1_000 * max(0, rest_ms))
 
 

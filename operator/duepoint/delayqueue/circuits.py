@@ -142,7 +142,7 @@ class Circuits:
 
     @staticmethod
     def _capped(circuit: Circuit, now_us: int) -> Circuit:
-        """Cap the wait at its own length, in case the server's clock was ahead when it opened."""
+        """Shorten a rest longer than ``wait_us``: the server's clock was ahead when it opened."""
         until_us = min(circuit.until_us, now_us + circuit.wait_us)
         return msgspec.structs.replace(circuit, until_us=until_us)
 
@@ -160,7 +160,7 @@ class Circuits:
             await self.index.read("open a circuit", ("HSETNX", key, field, value))
 
     async def probe(self, host: str, hold_seconds: float) -> tuple[bool, Circuit | None, int]:
-        """Try to take the probe; return whether it worked, the circuit (None = closed), the time.
+        """Try to become the one prober; return if it worked, the circuit (None = closed), the time.
 
         A caller that got the probe must call ``probed`` within ``hold_seconds``.
         """
@@ -170,7 +170,7 @@ class Circuits:
             time, value, granted = await self.index.read(
                 "ask for a probe", ("TIME",), get_circuit, ("SET", lock, b"", "NX", "PX", hold_ms)
             )
-        except queue_errors.WriteRefused:  # the server is full: everyone who asks may probe
+        except queue_errors.WriteRefused:  # the server is full: each caller may probe
             time, value = await self.index.read("ask for a probe", ("TIME",), get_circuit)
             granted = True
         now_us = scripting.time_us(time)
@@ -204,7 +204,7 @@ class Circuits:
         """Note that a Schedule's receiver answered 410 to this generation; 0 = it is back."""
         key, field = self.index.keys.circuits, _GONE + uid.encode()
         if not generation:
-            await self.index.read("take back a receiver", ("HDEL", key, field))
+            await self.index.read("note a receiver that is back", ("HDEL", key, field))
             return
         time, count = await self.index.read("note a gone receiver", ("TIME",), ("HLEN", key))
         if count < MOST_KNOWN:

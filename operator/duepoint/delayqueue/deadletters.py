@@ -3,7 +3,7 @@
 Each lane (a namespace, or a set) has in each shard a stream of its own, bounded by bytes, to which
 the script that ends a slot adds its letter (``scripts/includes/log.lua``). A replayed letter
 becomes an occurrence of its Schedule, due at once, and is removed when that is in the queue: so the
-slot runs once more, under the id that it always had. Its attempts and its age count anew from the
+slot runs once more, under its original id. Its attempts and its age count anew from the
 replay, by ``OccurrenceRecord.replayed_us``.
 """
 
@@ -120,7 +120,7 @@ class _Log(NamedTuple):
     lane: str
 
     def order(self, letter: DeadEntry) -> tuple[int, int, int]:
-        """Return the order of its letter: newest first, those of one id by their shards."""
+        """Return the sort key of one of its letters: newest first, then by shard."""
         milliseconds, _, number = letter.entry_id.partition("-")
         return -int(milliseconds), -int(number), self.place
 
@@ -161,7 +161,7 @@ class DeadLetters:
     def put_log(
         self, call: scripting.ScriptCall, shard: messages.ShardId, lane: str
     ) -> dict[str, object]:
-        """Return the log of a lane in the form that scripts take it."""
+        """Add the key of a lane's log to a call; return the script's arguments about the log."""
         shards = self.index.known_layout().shards
         return {
             "key": call.key(self.index.shard(shard).log(lane)),
@@ -272,7 +272,7 @@ class DeadLetters:
         if dry:
             return Replayed.APPLIED
         if await self.find(letter.id, letter.lane) is None:
-            return Replayed.UNKNOWN  # somebody else took it meanwhile
+            return Replayed.UNKNOWN  # it was replayed or purged meanwhile
         now_us = self.index.clock.now_us()
         point = dataclasses.replace(point, timing_version=known.timing_version, due_us=now_us)
         record = msgspec.structs.replace(

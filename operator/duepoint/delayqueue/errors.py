@@ -38,7 +38,7 @@ class Foreign(errors.QueueUnavailable):
 
 
 class Damaged(errors.QueueUnavailable):
-    """A key of the index holds data that our scripts did not write; somebody must remove it."""
+    """A key of the index holds data that our scripts did not write; a person must remove it."""
 
 
 class WriteRefused(errors.QueueUnavailable):

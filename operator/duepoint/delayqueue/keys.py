@@ -34,7 +34,7 @@ BUCKETS = 32
 
 
 def prefix_of(name: str) -> str:
-    """Return the prefix for the name in the setting."""
+    """Return the prefix of all keys, given the ``redis_prefix`` setting."""
     return f"{name}:"
 
 
@@ -82,7 +82,7 @@ class ShardKeys:
         return f"{self.tag}:points:{lane}"
 
     def log(self, lane: str) -> str:
-        """Return the key of the dead letters of one namespace or set, by its name or text."""
+        """Return the key of the dead letters of one namespace (by name) or set (by identity)."""
         return f"{self.tag}:log:{lane}"
 
     def active(self, schedule_id: points.ScheduleId) -> str:
@@ -142,7 +142,7 @@ class IndexKeys:
         return f"{self.prefix}{{ctl}}:request:{digest}"
 
     def requests(self, namespace: str, span: int) -> str:
-        """Return the key that counts these requests of a namespace in a span of time."""
+        """Return the key that counts requests with an idempotency key, by namespace and day."""
         return f"{self.prefix}{{ctl}}:requests:{span}:{namespace}"
 
     def changes(self, owner: str) -> str:

@@ -2,8 +2,8 @@
 
 Only the leader reads them. The ``ran`` channels name the shards that have new entries, and it reads
 those without blocking. It stores its counts in the same step that removes the entries, so that each
-entry counts once, whoever leads. A record stays until a status shows it. The length of a stream is
-the reader's backlog; a cap bounds it while there is no reader.
+entry counts once, even if the leader changes. A record stays until a status shows it. The length of
+a stream is the reader's backlog; a cap bounds it while there is no reader.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ledger:
         )
 
     async def _follow(self) -> None:
-        """The layout may have been read anew since: listen to its current shards."""
+        """Listen to the shards of the newest layout, if another one was read since."""
         if self.index.known_layout() == self._layout:
             return
         await self._subscription.close()
@@ -157,7 +157,7 @@ class Ledger:
         """
         shards = self._shards
         commands = [("HGET", self.index.shard(shard).meta, "runs_dropped") for shard in shards]
-        replies = await self.index.read("read what was dropped", *commands)
+        replies = await self.index.read("read how many outcomes were dropped", *commands)
         found = zip(shards, replies, strict=True)
         return {shard: int(count) for shard, count in found if count and int(count) > 0}
 
@@ -167,7 +167,7 @@ class Ledger:
             ("HINCRBY", self.index.shard(shard).meta, "runs_dropped", -count)
             for shard, count in dropped.items()
         ]
-        await self.index.read("note what was dropped", *commands)
+        await self.index.read("subtract the dropped outcomes", *commands)
 
     def _on_subscribed(self) -> None:
         self._unread.update(self._shards)

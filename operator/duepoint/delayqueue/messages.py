@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ShardId = NewType("ShardId", int)
 ClaimId = NewType("ClaimId", bytes)
-"""12 random bytes, made by the worker; whoever holds it owns the points claimed under it."""
+"""12 random bytes, made by the worker that owns the points claimed under it."""
 Epoch = NewType("Epoch", int)
 """Number of the leader's term, a fencing token: maintenance scripts refuse an outdated one."""
 
@@ -51,8 +51,8 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             ``keep_chain``, if the chain goes on as it is. With ``keep_chain`` a chain whose due is
             later than both now and ``after_us`` gets this due.
         after_us: with ``keep_chain`` the due is that of the first slot after this instant; else
-            the former chain must not stand later, or it has run slots that the new one would run
-            again; 0 = it may.
+            the due of the former chain must not be later, or it has run slots that the new one
+            would run again; 0 = it may.
         keep_chain: the timing version did not change: leave points, claims and retries alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
@@ -171,7 +171,7 @@ class Claim:
 
     @property
     def judged_us(self) -> int:
-        """The instant that catch-up and deadline judge these points by."""
+        """The instant as of which catch-up and deadline judge these points."""
         return self.first_us or self.now_us
 
     @property

@@ -107,7 +107,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The effect of runs that have ended.
+    """The result of ``finish``: a change, and what it affects.
 
     Attributes:
         state: the state of the run ``look``.
@@ -151,15 +151,15 @@ def finish(
     look: Run | None = None,
     every: bool = False,
 ) -> Finished:
-    """Remove runs that have ended, some by their Jobs; make as many waiting slots due at once.
+    """Remove these runs, or those of these Jobs; make as many waiting slots due at once.
 
     A run that was replaced meanwhile stays while it is tried: its worker has to learn of it. If no
-    removed run is known, one slot is called, and finds out itself whether it may start.
+    run was removed, one slot is made due all the same, and finds out itself whether it may start.
 
     Args:
         ended: runs to remove unless they are tried again.
         look: the run whose state to return.
-        every: there is more room, so call all waiting slots.
+        every: there is more room, so make all waiting slots due.
     """
     left = _Runs(known, version)
     named = [one for one in known.runs.values() if one.is_job and one.job in jobs]

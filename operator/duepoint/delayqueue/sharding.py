@@ -34,7 +34,7 @@ def home(schedule_id: points.ScheduleId, layout: messages.Layout) -> messages.Sh
 
 
 def homes(schedule_id: points.ScheduleId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
-    """Return the shards that may have a schedule, in the order that it moves in."""
+    """Return the shards that may have a schedule: the former one first, then the new one."""
     if layout.former is None:
         return (home(schedule_id, layout),)
     return home(schedule_id, layout.former), home(schedule_id, layout)

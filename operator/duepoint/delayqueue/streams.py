@@ -22,7 +22,7 @@ _MAKER = "duepoint-maker"
 
 @dataclass(eq=False)
 class Streams:
-    """Users' streams: their places, and entries for them."""
+    """Registers users' streams, and appends entries to them."""
 
     index: index.Index
     quotas: quotas.Quotas
@@ -32,7 +32,7 @@ class Streams:
         self._enlisting = asyncio.Lock()
 
     async def enlist(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
-        """Register a stream of its namespace and create it; False if the namespace has its quota.
+        """Register a stream of its namespace and create it; False if the quota is used up.
 
         Args:
             anyhow: ignore the quota.
@@ -48,7 +48,7 @@ class Streams:
     async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:
         key = self.index.keys.streams(namespace)
         is_there, count = await self.index.read(
-            "look for a stream's place", ("SISMEMBER", key, name), ("SCARD", key)
+            "look a stream up", ("SISMEMBER", key, name), ("SCARD", key)
         )
         if not is_there and (anyhow or count < self.quotas.streams):
             await self.index.read("enlist a stream", ("SADD", key, name))

@@ -187,7 +187,7 @@ class Wakeups:
                 await clocks.wait_for(self._earlier, deadline - now, self._clock)
 
     async def _approach(self, now: float, at: float) -> None:
-        """Sleep until a timer's step before; spin through the rest, if that is rare enough."""
+        """Sleep until a timer's step before ``at``; spin through the rest, unless too often."""
         step = self._step
         if at - now > 2 * step:
             await clocks.wait_for(self._earlier, at - now - 2 * step, self._clock)

@@ -118,7 +118,7 @@ class Fallbacks:
         cursor = 0
         while True:
             scan = ("ZSCAN", self.index.shard(shard).lane(lane), cursor, "COUNT", _SCAN_COUNT)
-            ((cursor, found),) = await self.index.read("read what is overdue", scan)
+            ((cursor, found),) = await self.index.read("read overdue points", scan)
             for member, score in found:
                 if float(score) <= back_us and points.parse_member(member, 0) is not None:
                     yield member

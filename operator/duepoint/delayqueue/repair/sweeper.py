@@ -109,7 +109,7 @@ class Sweeper:
         due_of: DueOf,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> AsyncIterator[Swept]:
-        """Walk once, in small steps: the caller rests between them.
+        """Walk over a shard once, in small steps: the caller rests between them.
 
         Args:
             due_of: returns the due for a definition's lost chain; None = it has no slot left.
@@ -268,7 +268,7 @@ class Sweeper:
         cursor = 0
         while True:
             scan = ("HSCAN", key, cursor, "COUNT", count)
-            ((cursor, found),) = await self.index.read("look for what is used", scan)
+            ((cursor, found),) = await self.index.read("read stored values", scan)
             listed = list(found.items())
             for first in range(0, max(1, len(listed)), _NAMES_TOGETHER):
                 yield dict(listed[first : first + _NAMES_TOGETHER])
@@ -279,7 +279,7 @@ class Sweeper:
         """Return the targets of the shard's sets."""
         of_sets = list(filter(lanes.is_of_set, await self.reader.lanes(shard)))
         replies = await self.index.read_many(
-            "look for what is used",
+            "read the targets of sets",
             [("HMGET", self.index.shard(shard).meta, lane) for lane in of_sets],
         )
         return {setrecord.parse_entry(entry).target.encode() for (entry,) in replies if entry}
