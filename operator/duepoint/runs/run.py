@@ -153,7 +153,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What an event says about a run, a slot or a receiver, for a condition of the status.
+    """The part of an event about a run, slot or receiver that a condition of the status shows.
 
     Attributes:
         slot_us: the slot of the event; 0 = unknown, as in a published status.
@@ -181,7 +181,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def is_success(self) -> bool:
-        """Whether it says that a run has succeeded."""
+        """Whether it is the note of a run that has succeeded."""
         return self.reason == Reason.SUCCEEDED
 
 
@@ -270,7 +270,7 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return msgspec.convert(sums, SetTally)
 
     def beyond(self, other: SetTally) -> SetTally | None:
-        """Return what this reading has counted beyond the other one; None = nothing."""
+        """Return the counts by which this reading exceeds the other one; None if by none."""
         missing = [max(0, mine - theirs) for mine, theirs in self._with(other)]
         missing[-1] = self.newest_slot_us
         return msgspec.convert(missing, SetTally) if any(missing[:-1]) else None
@@ -295,7 +295,7 @@ def read_tally(stored: bytes | None) -> SetTally:
 
 
 class RunNews(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of a stream: single events, slots delivered together, and any sums by uid of a set.
+    """The content of a stream entry: single events, slots delivered together, sums by set uid.
 
     The script that writes the entry adds the sums to the shard's counts
     (``scripts/includes/runs.lua``); readers skip them.
@@ -342,7 +342,7 @@ _COUNTED = {
 
 
 def _tally(event: RunEvent | Together) -> SetTally | None:
-    """Return what an event of members adds to the sums of their set; None = nothing."""
+    """Return the counts that an event of members adds to their set's; None if it adds none."""
     if isinstance(event, Together):
         return SetTally(succeeded=len(event.uids), newest_slot_us=max(event.slots_us))
     is_job = event.state is RunState.RUNNING and bool(event.job_name)

@@ -69,8 +69,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             starts; a ScheduleRun's slot only if another object has the name of its Job.
         retried: the newest run that is retried after at least two failed attempts, even if others
             succeeded; see ``failure``.
-        gone: what the receiver of a webhook said when it was gone. It holds for one generation, and
-            ends with a delivery that succeeds, such as one by hand.
+        gone: the answer of a webhook's receiver that it is gone. It counts for one generation, and
+            until a delivery succeeds, such as one by hand.
         replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message about
             that, until their runs have ended.
         edited, resumed: the newest generation whose edit, and the newest timing whose end of a

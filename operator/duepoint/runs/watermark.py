@@ -128,7 +128,7 @@ def joined(slots: OpenSlots, more: Iterable[OpenSlot]) -> OpenSlots:
 
 
 def without(slots: OpenSlots, slot_us: int, *, since_us: int = 0) -> OpenSlots:
-    """Return the open slots without this one; with ``since_us`` also without those from there."""
+    """Return the open slots without this one; with ``since_us``, without all from there to it."""
     first_us = since_us if 0 < since_us < slot_us else slot_us
     return tuple(slot for slot in slots if not first_us <= slot.slot_us <= slot_us)
 

@@ -103,7 +103,7 @@ class ActionCache:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = actions.decode(blob)
         except queue_errors.BlobMissing:
-            message = "the target is not in the queue; the operator writes it again"
+            message = "the target is not in the queue; the operator stores it again"
         except queue_errors.BlobForged:
             message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"

@@ -5,8 +5,8 @@ reply said, so an idle worker sends nothing but a keepalive. Every worker claims
 Each shard has a preferred worker, and the others come 200-500 ms later, so a dead worker costs half
 a second and no configuration. If Redis is away, the worker retries with bounded, jittered backoff
 and reports it in readiness; no claimed point is lost, because leases expire by themselves. If only
-part of Redis is away (one node of a cluster), the worker retries its shards and the others fire on
-(``keepalive``).
+part of Redis is away (one node of a cluster), the worker retries its shards and goes on firing the
+others (``keepalive``).
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class Claimer:
         self._room = room.Room(firer.jobs, most=limits.under_way, batch=limits.batch)
         self._keepalive = keepalive.Keepalive(queue, clock, health, worker=worker)
         self._isolation = suspects.Isolation(queue, clock)
-        #: While a claim of suspects is in hand; after this instant it holds up no other.
+        #: Until this instant a claim of suspects in hand delays any other one of suspects.
         self._suspects_until = -math.inf
         #: Shards with further suspects.
         self._suspected: set[messages.ShardId] = set()
-        self._asked = 0
+        self._asked = 0  # requests to claim that are in flight
         #: The wake-ups of the newest connection; set before the first claim.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
@@ -135,7 +135,7 @@ class Claimer:
                 self._keepalive.report_away(trouble)
                 await clocks.wait_for(self._draining, next(waits), self._clock)
 
-    # -- one connection's worth of turns -------------------------------------------------------
+    # -- turns, as long as the queue answers ---------------------------------------------------
 
     async def _claim_while_connected(self) -> None:
         """Take turns until drained; raises TryLater or WorldChanged when the queue is away."""
@@ -146,9 +146,9 @@ class Claimer:
         self._shards = frozenset(sharding.all_shards(layout))
         self._waiting.clear()
         self._keepalive.outages = keepalive.ShardOutages(len(self._shards))
-        looks: set[asyncio.Task[Any]] = set()
-        look_ahead = functools.partial(self._claim_early, looks)
-        wakeups = self._wakeups = self._queue.wakeups(look_ahead)
+        early: set[asyncio.Task[Any]] = set()
+        claim_early = functools.partial(self._claim_early, early)
+        wakeups = self._wakeups = self._queue.wakeups(claim_early)
         await wakeups.start()
         claim_everywhere = functools.partial(wakeups.ring_after, self._shards)
         beating = asyncio.create_task(self._keepalive.run(wakeups, layout, claim_everywhere))
@@ -159,7 +159,7 @@ class Claimer:
                 await self._turn(beating, draining)
         finally:
             await _end({beating, draining})
-            await asyncio.gather(*looks, return_exceptions=True)  # a look ahead may still claim
+            await asyncio.gather(*early, return_exceptions=True)  # these may still claim
             await wakeups.close()
 
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
@@ -175,7 +175,7 @@ class Claimer:
             self._waiting.update(later)
 
     def _claim_early(
-        self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
+        self, early: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
     ) -> None:
         """Claim a moment too early, to warm the path to the server before the due.
 
@@ -185,9 +185,9 @@ class Claimer:
         """
         requests, _ = self._room.requests(shards)
         for some, batch in requests:
-            look = asyncio.create_task(self._claim(some, batch))
-            looks.add(look)
-            look.add_done_callback(functools.partial(_forget_early, looks))
+            claiming_ = asyncio.create_task(self._claim(some, batch))
+            early.add(claiming_)
+            claiming_.add_done_callback(functools.partial(_forget_early, early))
 
     async def _claim(
         self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool = False
@@ -326,7 +326,7 @@ class Claimer:
     def _isolate(
         self, claim: messages.Claim, size: int, *, is_only: bool
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return what a claim whose points have lost an owner must await; None = it may begin."""
+        """Isolate a claim whose points lost an owner; return what it must await; None = nothing."""
         if not claim.reclaimed:
             return None
         telemetry.reclaimed_total.inc(size)
@@ -338,7 +338,7 @@ class Claimer:
         )
 
     def _give_room(self) -> None:
-        """Claim for the waiting shards: fewer points are in hand, or fewer of them are Jobs."""
+        """Claim from the waiting shards soon: fewer points are in hand, or fewer of them Jobs."""
         if self._waiting and self._room.has_enough():
             self._wakeups.ring_after(self._waiting)
             self._waiting.clear()
@@ -368,8 +368,8 @@ class Claimer:
             await _end({waiting})
 
 
-def _forget_early(looks: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
-    looks.discard(ended)
+def _forget_early(early: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
+    early.discard(ended)
     if not ended.cancelled():
         ended.exception()  # retrieved and ignored: the claim that follows meets it again
 

@@ -181,7 +181,7 @@ class Question:
                     return await self._replaced()
                 case verdict:
                     return self._ended(verdict)
-        return _put_off("runs began and ended while it was looked at them", _LOOK_AGAIN_US)
+        return _put_off("other runs began and ended while this slot was decided on", _LOOK_AGAIN_US)
 
     def _request(self, facts: Facts) -> overlaps.Request:
         attempt, known, policy = self._attempt, self._known, self._known.rule.policy
@@ -201,7 +201,7 @@ class Question:
             facts=facts,
         )
 
-    # -- what the API server says ----------------------------------------------------------------
+    # -- Jobs of the API server ------------------------------------------------------------------
 
     async def _with_jobs(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
         """List the Jobs; return the facts with what the queue asked for, or a final answer."""
@@ -255,7 +255,7 @@ class Question:
         """Report why, then delete the Jobs of these runs; return False if the claim is lost.
 
         In this order the operator never takes the deletion for a user's, however late it sees it,
-        and even if this worker dies between the two. The end of each run is seen by its Job.
+        and even if this worker dies between the two. The watch of Jobs reports the end of each run.
         """
         if not replaced:
             return True
@@ -311,14 +311,14 @@ class Question:
         return newest_us is not None and newest_us > self._attempt.slot_us
 
     async def _made_or_ended_before(self) -> Answer | None:
-        """Return how a slot goes on that has started or ended before; None if it has not.
+        """Return the answer for a slot that has started or ended before; None if it has not.
 
         An overdue slot lists the Jobs. After a loss of Redis the newest slot may be judged first,
         and the queue has all active runs from then on. A Job of this slot that was deleted in
         favour of a newer one is in no list, but the Job of the newer one is, active or over.
 
-        If the slot may have been tried, its own Job is looked for before the slot is admitted.
-        Later, it could have been deleted in favour of a newer one, and would be made again.
+        If the slot may have been tried, this looks for its own Job before the queue admits it.
+        Later, the Job could have been deleted in favour of a newer one, and would be made again.
         """
         attempt = self._attempt
         if self._policy != overlaps.REPLACE or not self._job:

@@ -82,7 +82,7 @@ def unrecognised(member: bytes, score: float) -> messages.DeadLetter:
         member=member,
         entry={
             "reason": Reason.INTERNAL_ERROR,
-            "message": "the member is of no known format",
+            "message": "the format of this member is unknown",
             "member": member.hex(),
             "score": repr(score),
         },
@@ -173,7 +173,7 @@ def attempt_event(
 
 
 def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Settlement:
-    """Return how a check ends; it is repeated while what it found may still be fixed."""
+    """Return the settlement of a check; it is repeated while its trouble may be fixed."""
     event = slot_event(
         attempt.definition,
         0,

@@ -75,7 +75,7 @@ class _Work:
     giving_back: list[asyncio.Task[None]] = field(default_factory=list)
 
     def begins(self, attempts: Iterable[Attempt]) -> bool:
-        """Mark these as begun and return True, unless the work is over; all but the first wait."""
+        """Mark this sequence as begun and return True; False if the work is over."""
         if not self.is_over:
             self.begun.update([attempt.point.member for attempt in attempts])
         return not self.is_over
@@ -140,7 +140,7 @@ class Firer:
         Returns False if it was lost because the queue was away.
 
         Args:
-            holding: told about each point that ends: one slow delivery may outlast the rest of its
+            holding: notified of each point that ends: one slow delivery may outlast the rest of its
                 claim by minutes.
             wait_to_begin: awaited before any attempt; the lease is extended meanwhile.
         """
@@ -342,7 +342,7 @@ class Firer:
     async def _prepared(
         self, settler: Settler, attempt: Attempt, outline: Outline, wait_seconds: float
     ) -> tuple[targets.Firing, outcomes.Retry | outcomes.Rejected | None]:
-        """Return what to fire, and the outcome if there is nothing to try now."""
+        """Return the firing, and an outcome if nothing is to be tried now."""
         shard, now_us = settler.claim.shard, settler.now_us()
         action = outline if wait_seconds else await self._actions.of(shard, attempt)
         if isinstance(action, ActionUnreadable):
@@ -408,7 +408,7 @@ def _too_late(attempt: Attempt) -> outcomes.Rejected:
 
     First tries are judged once, when their chain is claimed.
     """
-    message = "no worker could try again before the time for it was over"
+    message = "no worker retried it before its time was over"
     if cause := attempt.record.last_cause or attempt.record.last_error:
         message += f"; the last try: {cause}"
     return outcomes.Rejected(reason=Reason.DEADLINE_EXCEEDED, message=message, started=False)

@@ -100,7 +100,7 @@ class Handover:
         answer: outcomes.Delivered,
         not_held: frozenset[bytes] | None,
     ) -> Settlement:
-        """Count an entry that was appended; return what is left to settle."""
+        """Count the entry if it was appended; return the settlement that is still to be made."""
         if not_held is None:
             settler.lost = True
         elif not not_held:
@@ -108,7 +108,7 @@ class Handover:
             targets.count_result(firing.namespace, firing.action.target, run.RunState.SUCCEEDED)
             self._results.observe(attempt, answer)
         else:
-            text, now_us = "taken out of the queue before it ran", settler.now_us()
+            text, now_us = "removed from the queue before it ran", settler.now_us()
             made = attempt.number
             return endings.still_open(attempt, Reason.DELETED, text, attempts=made, now_us=now_us)
         return Settlement()
@@ -118,7 +118,7 @@ class Handover:
     async def _deliver(self, settler: Settler, batches: Sequence[Batch]) -> Sequence[Batch]:
         while batches:
             handed = await settler.hand_over(
-                *zip(*(self._hoped(settler, batch) for batch in batches), strict=True)
+                *zip(*(self._draft(settler, batch) for batch in batches), strict=True)
             )
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
                 return batches
@@ -133,8 +133,8 @@ class Handover:
             batches = _still_held(batches, handed)
         return ()
 
-    def _hoped(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
-        """Return the entries, and the settlement if all are appended."""
+    def _draft(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
+        """Return the entries of a batch, and its settlement for when all are appended."""
         texts = [self._streams.message(batch.action)]
         ending = _ending(batch, texts, settler.now_us())
         return self._streams.entries(batch, batch.members), ending
@@ -153,7 +153,7 @@ class Handover:
     async def _ids(
         self, settler: Settler, entries: messages.StreamEntries
     ) -> list[str] | outcomes.Retry | outcomes.Rejected:
-        """Append entries and return their ids, or why there are none."""
+        """Append entries; return their ids, or the outcome of a failure."""
         held_for = settler.claim.held_until - self._clock.monotonic()
         left = min(held_for, actions.StreamAction.limit_seconds)
         if left <= 0 or settler.lost:

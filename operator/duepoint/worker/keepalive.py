@@ -2,8 +2,8 @@
 
 The other workers notice a missing keepalive after 25 s. Its answer lists the living workers and the
 layout of the index. One node of a cluster may be away, or emptied: the worker retries its shards
-and fires the others on (``ShardOutages``). It reports outages in readiness, in a metric and, once,
-in the log.
+and goes on firing the others (``ShardOutages``). It reports outages in readiness, in a metric and,
+once, in the log.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Keepalive:
         beat = await self._queue.membership.beat(self._worker, trouble=troubles)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
-            raise queue_errors.LayoutChanged("the index is cut anew")
+            raise queue_errors.LayoutChanged("the index was resharded")
         if beat.layout is not None:
             wakeups.standby = sharding.standby_shards(
                 sharding.all_shards(beat.layout), beat.workers, self._worker
@@ -95,7 +95,7 @@ class Keepalive:
             await self._queue.membership.goodbye(self._worker)
 
     def report(self) -> None:
-        """Report what is away, or that nothing is."""
+        """Report the shards that are away, or that none is."""
         trouble = self.outages.trouble(self._clock.monotonic())
         telemetry.redis_up.set(trouble is None)
         if trouble is None:
@@ -114,8 +114,8 @@ class Keepalive:
 class ShardOutages:
     """Which shards cannot be claimed from while the others can. Pure; instants are monotonic.
 
-    A shard that migrates to another node is no outage unless that lasts, as after a migration that
-    was broken off.
+    A shard that migrates to another node is not an outage, unless that lasts: the migration may
+    have been broken off.
 
     Attributes:
         away: since when each shard is away, and why.
@@ -148,5 +148,5 @@ class ShardOutages:
             if not isinstance(trouble, queue_errors.ShardMoving) or now - since > _MOVING_SECONDS
         ]
         if lasting:
-            return f"{len(lasting)} of {self._shards} shards are waited for: {lasting[0]}"
+            return f"{len(lasting)} of {self._shards} shards cannot be claimed from: {lasting[0]}"
         return None if self.keepalive is None else str(self.keepalive)

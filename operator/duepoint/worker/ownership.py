@@ -41,7 +41,7 @@ class Ownership:
         self._is_ours = False
 
     async def before_claims(self) -> None:
-        """Return when the worker may claim; raises Unidentified if its account may not ask.
+        """Wait until the worker may claim; raises Unidentified if its account may not ask.
 
         Reading the layout then checks whether the index belongs to this cluster.
         """
@@ -50,7 +50,7 @@ class Ownership:
                 await self._identify()
         except (kube_errors.ApiError, TimeoutError) as trouble:
             telemetry.logger.warning(
-                "claiming without knowing whose index it is; Jobs wait", error=str(trouble)
+                "claiming before the owner of the index is known; Jobs wait", error=str(trouble)
             )
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Ownership:
                 continue
 
     async def require(self) -> None:
-        """Return if the index is of this cluster; raises kube_errors.Unavailable otherwise."""
+        """Check that the index is of this cluster; raises kube_errors.Unavailable otherwise."""
         if self._is_ours:
             return
         try:

@@ -81,7 +81,7 @@ class Attempt:
 
     @property
     def deadline_us(self) -> int | None:
-        """Until when the slot may start; None if its author has set no deadline."""
+        """Until when the slot may start; None if its Schedule sets no deadline."""
         limit_us = self.definition.rule.policy.deadline_us
         return None if limit_us is None else self.due_us + limit_us
 

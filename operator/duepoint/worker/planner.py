@@ -38,8 +38,8 @@ from duepoint.worker.actioncache import ActionCache
 from duepoint.worker.plan import Batch, Plan, picked
 from duepoint.worker.settler import Settler
 
-#: Most slots that are kept by kind and due; the same ones return with each claim.
-_MOST_KEPT = 16_384
+#: Most slots that are cached by kind and due; the same ones return with each claim.
+_MOST_CACHED = 16_384
 
 
 class Planner:
@@ -166,7 +166,7 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
 # -- ordinary points -----------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
+class _Slot(NamedTuple):
     """A slot, the due of the next one, and the slot before.
 
     A member that fires once has no next slot.
@@ -180,7 +180,7 @@ class _Row(NamedTuple):
 class _Step(NamedTuple):
     """The slot of a chain that runs now, and the rows of the claim that share it."""
 
-    slot: _Row
+    slot: _Slot
     rule: rules.Rule
     action: actions.Action
     rows: list[int]
@@ -225,11 +225,11 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         if isinstance(outline, plans.ActionUnreadable) or not is_ordinary(kind.rule):
             return None
         if kind.rule.timing.schedules == rules.ONCE:
-            slot = _Row(due_us, None, None) if due_us == once_us else None
+            slot = _Slot(due_us, None, None) if due_us == once_us else None
         elif once_us is not None:
             slot = None
         else:
-            slot = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
+            slot = (_slot if kind.is_large else _cached_slot)(kind, due_us, created_us)
         if slot is None:
             return None
         following_us, limit = slot.following_us, limit_us(outline, self._appends)
@@ -251,7 +251,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         return _Step(slot, kind.rule, outline, self.batches[key])
 
 
-def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
+def _slot(kind: kinds.Kind, due_us: int, created_us: int) -> _Slot | None:
     """Return the slot of a due with its neighbours; None if it has no slot or none follows."""
     try:
         timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
@@ -263,10 +263,10 @@ def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
         return None
     if slot_us != due_us and kind.rule.timing.zone_data:
         return None  # its due was computed with other zone data
-    return _Row(slot_us, following.due_us, timeline.previous_before(slot_us))
+    return _Slot(slot_us, following.due_us, timeline.previous_before(slot_us))
 
 
-_kept_row = functools.lru_cache(maxsize=_MOST_KEPT)(_row)
+_cached_slot = functools.lru_cache(maxsize=_MOST_CACHED)(_slot)
 
 
 def batches(

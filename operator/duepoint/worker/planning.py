@@ -48,7 +48,7 @@ def plan(
     made = plans.Plan()
     for member, score in claim.unknown_members:
         made.settlement.dead.append(endings.unrecognised(member, score))
-    for point in sorted(claim.points, key=_turn_us):
+    for point in sorted(claim.points, key=_order_us):
         known = found.get(point.schedule_id)
         if known is not None:
             one = _PointPlan(claim, point, known, runs_left.get(point.schedule_id))
@@ -71,7 +71,7 @@ def plan(
     return made
 
 
-def _turn_us(point: DuePoint) -> int:
+def _order_us(point: DuePoint) -> int:
     """Return the sort key: oldest slot first; ScheduleRuns in the order of their requests."""
     return point.due_us if point.kind in points.RUN_KINDS else point.slot_us
 

@@ -1,12 +1,12 @@
 """Limits what a worker has in hand: how much it claims next, and where an attempt waits.
 
-A point that one worker holds no other can fire, so a worker holds a few times as many as it can try
-at once, and no more (``Room``). Each shard that is due gets a ``PART`` of the free room. A shard
-that had more points than its last claim could take gets a whole batch, because a claim of one point
-costs as much as one of hundreds: one shard at a time, so that the server serves the next claim
-while the worker plans this one. Shards of the namespaces with the fewest points in hand come first.
-When there is no room, namespaces with less than a part in hand still get one, so that a burst of
-one namespace keeps no other waiting.
+While one worker holds a point, no other can fire it. So a worker holds a few times as many as it
+can try at once, and no more (``Room``). Each shard that is due gets a ``PART`` of the free room. A
+shard that had more points than its last claim could take gets a whole batch, because a claim of one
+point costs as much as one of hundreds: one shard at a time, so that the server serves the next
+claim while the worker plans this one. Shards of the namespaces with the fewest points in hand come
+first. When there is no room, namespaces with less than a part in hand still get one, so that a
+burst of one namespace keeps no other waiting.
 
 Each kind of attempt has its own queue, so no kind waits behind another (``AttemptPlaces``). A Job
 uses a connection to the API server for a moment (``JobPlaces``): connections free up by themselves,
@@ -152,7 +152,7 @@ class Holding:
         self.jobs.unknown -= points
 
     def kinds_known(self) -> None:
-        """Note that every Job among them waits in ``JobPlaces``; all other points leave room."""
+        """Note that every Job among them waits in ``JobPlaces``, so the others are not Jobs."""
         self.begun(self.unknown)
         self.on_change()
 
@@ -180,7 +180,7 @@ _LARGE_PLACES = 4
 
 
 class AttemptPlaces:
-    """One worker's places: context managers that give seconds; above 0 there is no place.
+    """The places of one worker, in which its attempts wait by kind until they may begin.
 
     Args:
         most: attempts at receivers at a time.
@@ -193,7 +193,7 @@ class AttemptPlaces:
 
     @contextlib.asynccontextmanager
     async def of(self, attempt: Attempt, outline: Outline) -> AsyncIterator[float]:
-        """Hold the place where an attempt at this action waits before its time begins."""
+        """Wait for a place and hold it; gives 0.0, or the seconds to retry after without one."""
         namespace = attempt.definition.namespace
         if attempt.point.kind is points.PointKind.CHECK:
             await self._checks.wait(namespace)
@@ -285,7 +285,7 @@ class JobPlaces:
         return self._in_hand - self.length - self.unknown
 
     def _seconds_to_wait(self) -> float:
-        """Return how soon as many places as there are should have come free."""
+        """Return in how many seconds as many places should come free as there are in all."""
         return self._pace.seconds_to_wait(self._least - 1, self._clock.monotonic())
 
     @contextlib.asynccontextmanager

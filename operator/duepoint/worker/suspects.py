@@ -66,7 +66,7 @@ class Isolation:
     async def begin(self, is_alone: Callable[[], bool]) -> None:
         """Wait until nothing else is in hand, then count the crash; return early if that fails."""
         claim = self.claim
-        assert claim is not None  # noqa: S101 - ``takes`` said so
+        assert claim is not None  # noqa: S101 - ``takes`` has set it
         while not is_alone() and not self._is_over:
             self._change.clear()
             await self._change.wait()
