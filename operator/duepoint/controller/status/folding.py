@@ -94,8 +94,7 @@ def _open(state: ScheduleState, event: RunEvent) -> None:
 async def read_slots(term: TermContext, state: ScheduleState, stored: Definition) -> None:
     """Read from the queue which slots of a Schedule with this definition have ended or are open.
 
-    Count the outcomes of slots that have ended first: a queue that is lost is filled from the
-    watermark, and what it had not counted below that would be lost.
+    Count what has ended before the watermark passes it: a lost queue is filled from there.
 
     A chain points to the first slot that was never handed over, so every older slot has ended or is
     open, and an open one has an occurrence of its own. We read the chain before the occurrences: a

@@ -40,8 +40,7 @@ from duepoint.schedules.definition import Definition
 _STALENESS_SECONDS = 2.0
 _PARALLEL_WRITES = 2  # more writes of large objects at once would make Jobs wait behind them
 _MOST_RETRY_SECONDS = 60.0
-#: A run's start waits almost the two seconds that its end may wait, so a short run costs one write;
-#: so do other changes that another one may follow at once.
+#: The wait after a change that another may follow at once, as a run's end its start: one write.
 _START_SECONDS = 1.8
 #: When the status of a slot that waits without trouble is written.
 _WAITING_SECONDS = 10.0
@@ -270,7 +269,9 @@ class Reporter:
         """
         now_us, known = self._term.clock.now_us(), schedule.definition
         outcomes = self._term.services.outcomes
-        if outcomes.has_begun.is_set() and not schedule.holds_nothing:
+        if not outcomes.has_begun.is_set():
+            self.look(schedule.uid, _START_SECONDS)  # earlier outcomes are counted first
+        elif not schedule.holds_nothing:
             stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
             if not (stored and known and stored.timing_generation == known.timing_generation):
                 return  # an edit is about to be reported, or the queue was emptied
