@@ -240,7 +240,7 @@ async def test_what_is_due_by_either_clock_is_held_up_where_they_differ(wrong, o
 
 async def pass_of_moving(harness, former):
     """Run a pass of moving, and return how many Schedules the former shard has kept."""
-    return sum([step.left_out async for step in harness.queue.mover.passing(former, EPOCH)])
+    return sum([step.left_out async for step in harness.queue.mover.move_once(former, EPOCH)])
 
 
 async def test_what_waits_moves_to_no_other_shard_before_it_was_put_again(harness):

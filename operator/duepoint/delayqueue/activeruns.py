@@ -79,7 +79,7 @@ class ActiveRun:
         """Whether a ScheduleRun requested it, so that its slot is not a regular one."""
         return len(self.run) > _SLOT_BYTES
 
-    def as_(self, state: ActiveRunState) -> ActiveRun:
+    def in_state(self, state: ActiveRunState) -> ActiveRun:
         """Return the same run in this state."""
         return dataclasses.replace(self, value=state.encode() + self.value[1:])
 
@@ -183,7 +183,7 @@ class Change:
     due: Sequence[bytes] = ()
     waiting: messages.Occurrence | None = None
 
-    def is_none(self, known: ActiveRuns) -> bool:
+    def is_empty(self, known: ActiveRuns) -> bool:
         """Whether the change would leave everything as it is."""
         is_same = (self.runs, self.mark) == (known.runs, known.mark)
         return is_same and not self.due and self.waiting is None

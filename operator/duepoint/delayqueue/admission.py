@@ -129,7 +129,7 @@ class Concurrency:
             for _ in range(_MOST_TRIES):
                 known = _read(*found)
                 decision = decide(known)
-                if decision.change is None or decision.change.is_none(known):
+                if decision.change is None or decision.change.is_empty(known):
                     return decision
                 changing = call()
                 _put_change(changing, known, decision.change)

@@ -107,10 +107,10 @@ class Mover:
         """Return all buckets of the shard that may hold definitions."""
         return self.index.buckets_of_populations(shard, await self.reader.populations(shard))
 
-    async def passing(
+    async def move_once(
         self, shard: messages.ShardId, epoch: messages.Epoch, *, hold_seconds: float = 0.0
     ) -> AsyncIterator[Moved]:
-        """Move once all that can leave a former shard, in steps: the caller rests between them.
+        """Move all that can leave a former shard now, in steps: the caller rests between them.
 
         Schedules that no worker holds move to their new shards. A schedule is claimable in one of
         the two at any time, except while its own batch is moving. With a hold, no worker claims

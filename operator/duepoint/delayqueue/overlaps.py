@@ -230,7 +230,7 @@ class _Runs:
             if tried.kind == points.PointKind.RETRY and not is_job:
                 self.runs.setdefault(run, one)
             elif tried.kind == points.PointKind.QUEUED:
-                self.runs.setdefault(run, one.as_(ActiveRunState.WAITING))
+                self.runs.setdefault(run, one.in_state(ActiveRunState.WAITING))
         self._drop_stale()
 
     def add_seen(self, seen: Iterable[ActiveRun]) -> None:
@@ -249,13 +249,13 @@ class _Runs:
     def replace_active(self) -> None:
         """Mark the active runs as replaced; make their retries due at once, so that they end."""
         for one in self.active():
-            self.put(one.as_(ActiveRunState.REPLACED))
+            self.put(one.in_state(ActiveRunState.REPLACED))
             self._hasten(one.run)
 
     def drop_oldest(self, waiting: Iterable[Run]) -> None:
         """Mark these waiting runs as surplus; make them due at once, so that they end."""
         for run in waiting:
-            self.put(self.runs[run].as_(ActiveRunState.SURPLUS))
+            self.put(self.runs[run].in_state(ActiveRunState.SURPLUS))
             self._hasten(run)
 
     def _hasten(self, run: Run) -> None:
@@ -341,7 +341,7 @@ def _wait(runs: _Runs, request: Request, *, room: int) -> Answer:
     stays = older >= surplus
     runs.drop_oldest(others[: surplus if stays else surplus - 1])
     if stays:
-        runs.put(activeruns.active(own.run, own.version, "").as_(ActiveRunState.WAITING))
+        runs.put(activeruns.active(own.run, own.version, "").in_state(ActiveRunState.WAITING))
     else:
         runs.remove([own])
     runs.call(room)

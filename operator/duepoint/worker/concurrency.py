@@ -160,7 +160,7 @@ class Question:
         return Start(run=run, replaced=replaced, made_before=made)
 
     async def _admitted(self) -> Answer:
-        over = frozenset(self._settler.over(self._known.id))
+        over = frozenset(self._settler.ended_runs(self._known.id))
         facts = Facts(over=over, checked=not self._job)
         for _ in range(_ROUNDS):
             request = self._request(facts)

@@ -125,7 +125,7 @@ class Settler:
                 del self._open[member]
                 self.add(endings.running(attempt, started_us, self.now_us()))
 
-    def over(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
+    def ended_runs(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
         """Return the runs of a schedule that have ended while the queue counts them as active."""
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
 

@@ -37,7 +37,7 @@ async def _cut_anew(harness, shards):
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
-        async for _ in queue.mover.passing(shard, queueing.EPOCH):
+        async for _ in queue.mover.move_once(shard, queueing.EPOCH):
             pass
         async with asyncio.timeout(60):
             while await queue.resharding.close(shard, queueing.EPOCH):

@@ -91,7 +91,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
-        async for moved in queue.mover.passing(shard, queueing.EPOCH):
+        async for moved in queue.mover.move_once(shard, queueing.EPOCH):
             assert moved.damaged == 0
         async with asyncio.timeout(60):
             while await queue.resharding.close(shard, queueing.EPOCH):

@@ -199,7 +199,7 @@ class Scene:
     async def one_pass(self, queue: delayqueue.DelayQueue, shard: messages.ShardId) -> int:
         """Give away what no worker holds; how much of it is damaged."""
         damaged = 0
-        async for step in queue.mover.passing(shard, messages.Epoch(self.epoch)):
+        async for step in queue.mover.move_once(shard, messages.Epoch(self.epoch)):
             damaged += step.damaged
         return damaged
 

@@ -33,7 +33,7 @@ def run(text: str, *, jobs: bool) -> ActiveRun:
     slot = int(text[1:])
     is_job = jobs and text[0] != "Q"
     one = activeruns.active(name(slot), VERSION, f"job-{slot}" if is_job else "")
-    return one.as_(ActiveRunState(text[0]))
+    return one.in_state(ActiveRunState(text[0]))
 
 
 def point(slot: int, kind: PointKind, version: points.TimingVersion = VERSION) -> points.DuePoint:
@@ -226,7 +226,7 @@ def test_a_run_by_hand_takes_the_place_of_a_newer_slot_and_gives_it_to_an_older_
     assert [one.slot_us for one in newer.runs] == [9]
     there = dataclasses.replace(known(""), runs={own.run: own})
     older = dataclasses.replace(request, run=run("A4", jobs=True))
-    assert overlaps.admit(there, older).runs == (own.as_(ActiveRunState.REPLACED),)
+    assert overlaps.admit(there, older).runs == (own.in_state(ActiveRunState.REPLACED),)
 
 
 @pytest.mark.parametrize(

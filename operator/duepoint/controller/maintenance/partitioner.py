@@ -112,9 +112,9 @@ class Partitioner:
         for number in itertools.count():
             moved = left_out = 0
             hold = _HOLD_SECONDS if number >= _PATIENT_PASSES else 0.0
-            passing = self._term.queue.mover.passing(shard, self._term.epoch, hold_seconds=hold)
+            steps = self._term.queue.mover.move_once(shard, self._term.epoch, hold_seconds=hold)
             began = self._term.clock.monotonic()
-            async for step in passing:
+            async for step in steps:
                 moved, left_out = moved + step.moved, left_out + step.left_out
                 self._moved, self._left = self._moved + step.moved, max(0, self._left - step.moved)
                 if step.damaged:

@@ -176,7 +176,7 @@ class Resync:
         """Read the definitions in the queue, by uid."""
         held: dict[str, codec.StoredIdentity] = {}
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
-            async for chunk in self._term.queue.definitions.known(shard):
+            async for chunk in self._term.queue.definitions.schedules(shard):
                 for known in chunk:
                     held[known.uid] = known
                 await self._term.clock.sleep(0)  # let firing and status writes run between chunks

@@ -38,7 +38,7 @@ _RACES = 16
 RowT = TypeVar("RowT")
 
 
-async def where_they_are(
+async def send_to_shards(
     queue: index.Index,
     known: layouts.Layouts,
     listed: list[RowT],
@@ -194,7 +194,7 @@ class RowWriter:
         for _ in range(_RACES):
             again: list[TaskT] = []
             send = functools.partial(self._send, lane=lane, decide=decide, again=again)
-            gone += await where_they_are(self.index, self.layouts, list(tasks), send)
+            gone += await send_to_shards(self.index, self.layouts, list(tasks), send)
             if not again:
                 return gone
             tasks = again
@@ -231,7 +231,7 @@ class RowWriter:
         decide: Decide[TaskT],
         again: list[TaskT],
     ) -> tuple[list[TaskT], list[TaskT]]:
-        """Send tasks to a layout's shards; return absent and stale ones, see ``where_they_are``."""
+        """Send tasks to a layout's shards; return absent and stale ones, see ``send_to_shards``."""
         shards, last = sharding.own_shards(layout), layout.shards - 1
         by_shard: collections.defaultdict[messages.ShardId, list[TaskT]]
         by_shard = collections.defaultdict(list)

@@ -121,7 +121,7 @@ class DefinitionReader:
         )
         return dict(zip(of_sets, map(_parsed_entry, values), strict=True))
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
+    async def schedules(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         """Yield the identities of a shard's Schedules, in chunks of some thousands."""
         async for found in self.records(shard, await self.namespaces(shard)):
             packed = unpacked(found).values()

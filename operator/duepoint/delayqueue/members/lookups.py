@@ -55,7 +55,7 @@ class MemberLookups:
             found.update({one.id: one for one in await self._at(set_.identity, placed)})
             return [row for row in left if distinct[row.place] not in found], []
 
-        await putting.where_they_are(self.index, self.layouts, wanted, read_in)
+        await putting.send_to_shards(self.index, self.layouts, wanted, read_in)
         return [found.get(name) for name in names]
 
     async def of_points(
