@@ -81,7 +81,7 @@ async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
 )  # fmt: skip
 async def test_a_layout_that_cannot_be_is_said_in_one_line(harness, said):
     await harness.server.redis.hset(harness.server.keys.layout, mapping=said)
-    with pytest.raises(errors.QueueUnavailable, match="layout says cannot be read"):
+    with pytest.raises(errors.QueueUnavailable, match="layout cannot be read"):
         await harness.queue.layouts.read()
 
 
