@@ -305,17 +305,19 @@ def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
 
 
 def _unsaid(record: Record, name: str, effects: Mapping[int, Sequence[Effect]]) -> int:
-    """Count the slots whose worker was killed before it could report them, and that an edit ended.
+    """Count the slots whose worker ended or stood still before its report, and that an edit ended.
 
     The edit removes them from the queue, so no other worker tries them and finds out.
     """
-    kills = [at for at, event in record.events if event.kind in (Kind.KILL_BEFORE, Kind.KILL_AFTER)]
+    ends = {Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER}
+    stops = [(at_us, event.amount) for at_us, event in record.events if event.kind in ends]
     edits = [wish.at_us for wish in record.wishes[name][1:]]
     return sum(
         len(found) == 1
         and any(
-            0 <= kill - found[0].at_us <= S and any(abs(edit - kill) <= S for edit in edits)
-            for kill in kills
+            -S <= found[0].at_us - stop_us <= (1 + seconds) * S  # what was being sent is sent later
+            and any(abs(edit_us - stop_us) <= S for edit_us in edits)
+            for stop_us, seconds in stops
         )
         for found in effects.values()
     )
