@@ -128,7 +128,7 @@ class Claimer:
             try:
                 await self._claim_while_connected()
             except queue_errors.LayoutChanged as change:
-                # The leader reshards the index. This is no fault: the next turn reads the layout.
+                # The leader reshards the index. Not a fault: the next turn reads the layout.
                 telemetry.logger.info("the index has changed", change=str(change))
                 await clocks.wait_for(self._draining, _CHANGE_SECONDS, self._clock)
             except (errors.TryLater, errors.WorldChanged) as trouble:

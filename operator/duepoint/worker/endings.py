@@ -288,7 +288,7 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     due_us = targets.next_try(
         tried.firing,
         tried.attempt.deadline_us,
-        attempts_made=made,  # what never began is no attempt, even if only one is allowed
+        attempts_made=made,  # a try that never began does not count, even if only one is allowed
         now_us=tried.now_us,
         # A retry that waits for its turn has had its backoff, or never needed one: no jitter.
         fraction=tried.fraction if wanted.counted or wanted.after_us is None else 0.0,

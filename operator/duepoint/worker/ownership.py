@@ -3,7 +3,7 @@
 Points create Jobs through the API server that this worker talks to. If its Redis holds the index of
 another cluster, the worker would create those Jobs in the wrong one. So before it claims, it asks
 its API server which cluster this is, and the queue refuses the index of any other. An API server
-that does not answer holds up no webhook and no stream: the worker claims meanwhile, goes on asking,
+that does not answer delays no webhook and no stream: the worker claims meanwhile, goes on asking,
 and touches no Job until it knows. A worker whose account may not ask claims nothing.
 """
 

@@ -2,7 +2,7 @@
 
 A record names its kind by a keyed digest of the kind's text, and ``texts`` of its shard has the
 text under that digest. The digest is the same in every shard, so a record means the same wherever
-it is. Without our key nobody can make two texts with one digest.
+it is. An attacker without our key cannot make two texts with one digest.
 """
 
 from __future__ import annotations

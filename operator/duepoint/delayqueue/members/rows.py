@@ -213,7 +213,7 @@ def is_same(stored: codec.Packed, row: Row) -> bool:
 
 
 def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bool:
-    """Whether a change leaves the slots as they are; different zone data are no change."""
+    """Whether a change leaves the slots as they are; other zone data do not count as one."""
     if stored_at_us != row.write.at_us or stored.whole_seconds != row.shared.rule.whole_seconds:
         return False
     wanted = row.shared.rule.timing

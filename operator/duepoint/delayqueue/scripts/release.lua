@@ -46,7 +46,7 @@ for i, lane in ipairs(args.lanes) do
 end
 if released > 0 then
   local claim, free = ARGV[args.given], free_token(now)
-  redis.call('ZADD', CLAIMS, free, claim) -- before its points, as ever
+  redis.call('ZADD', CLAIMS, free, claim) -- before its points, as in claim.lua
   redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first or now), claim .. ':g', 1)
   for i, lane_key in ipairs(given_keys) do
     rescore(lane_key, given[2 * i], 2, CLAIMED + free)
