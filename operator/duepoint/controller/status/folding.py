@@ -91,10 +91,11 @@ def _open(state: ScheduleState, event: RunEvent) -> None:
 # -- what the queue shows ----------------------------------------------------------------------
 
 
-async def read_slots(term: TermContext, state: ScheduleState, stored: Definition) -> None:
+async def read_slots(term: TermContext, state: ScheduleState, stored: Definition) -> bool:
     """Read from the queue which slots of a Schedule with this definition have ended or are open.
 
-    Count what has ended before the watermark passes it: a lost queue is filled from there.
+    Count what has ended before the watermark passes it: a lost queue is filled from there. Return
+    False if that cannot be done yet.
 
     A chain points to the first slot that was never handed over, so every older slot has ended or is
     open, and an open one has an occurrence of its own. We read the chain before the occurrences: a
@@ -111,18 +112,18 @@ async def read_slots(term: TermContext, state: ScheduleState, stored: Definition
             if point.kind in _KINDS
         ]
     except queue_errors.LayoutChanged as change:
-        said = f"the index was resharded meanwhile: {change}"
-        raise errors.QueueUnavailable(said) from change
+        raise errors.QueueUnavailable(f"the index was resharded meanwhile: {change}") from change
     published = state.last().watermark
     if any(published.has_ended(at.slot_us) and not record.replayed_us for at, record in found):
         # If the server went back, these slots have ended and must not be reopened.
         doubts = await queue.fallbacks.doubts(every=True)
         if not shards.isdisjoint(doubt.shard for doubt in doubts):
-            return
-    standing = [due_us for due_us in dues if due_us is not None]
-    handed_us = _handed_us(stored, min(standing, default=None), now_us)
+            return True
+    handed_us = _handed_us(stored, min(filter(None, dues), default=None), now_us)
     gone = {slot.slot_us for slot in state.open} - {point.slot_us for point, _ in found}
     if gone or handed_us > state.runs().settled_us:
+        if not term.services.outcomes.has_begun.is_set():
+            return False
         await term.services.outcomes.catch_up()
     runs = state.runs()
     # A slot that is not in the queue has ended if the chain is beyond it.
@@ -138,6 +139,7 @@ async def read_slots(term: TermContext, state: ScheduleState, stored: Definition
     state.settle(handed_us if is_chain else 0, still_open)
     if stored.state is State.COMPLETED and not runs.completed:
         state.summary = replace(state.runs(), completed=True)
+    return True
 
 
 def _handed_us(known: Definition, due_us: int | None, now_us: int) -> int:

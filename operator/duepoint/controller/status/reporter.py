@@ -268,16 +268,14 @@ class Reporter:
         Raises QueueUnavailable.
         """
         now_us, known = self._term.clock.now_us(), schedule.definition
-        outcomes = self._term.services.outcomes
-        if not outcomes.has_begun.is_set():
-            self.look(schedule.uid, _START_SECONDS)  # earlier outcomes are counted first
-        elif not schedule.holds_nothing:
+        if not schedule.holds_nothing:
             stored = await self._term.services.reconciler.stored(schedule.uid, schedule.namespace)
             if not (stored and known and stored.timing_generation == known.timing_generation):
                 return  # an edit is about to be reported, or the queue was emptied
-            await folding.read_slots(self._term, schedule, stored)
+            if not await folding.read_slots(self._term, schedule, stored):
+                self.look(schedule.uid, _START_SECONDS)
         if folding.lost_deliveries(schedule, now_us):
-            await outcomes.catch_up()
+            await self._term.services.outcomes.catch_up()
             for slot_us in folding.lost_deliveries(schedule, now_us):
                 folding.end_unobserved(schedule, slot_us, now_us)
 
