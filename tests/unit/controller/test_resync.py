@@ -9,7 +9,7 @@ import pytest
 
 from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
-from tests.unit.controller.world import World
+from tests.unit.controller.world import NAMESPACE, World
 
 
 async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
@@ -101,6 +101,24 @@ async def test_what_is_deleted_during_the_list_is_not_brought_back(monkeypatch):
         await world.resync.compare()
         await world.clock.settle()
         assert [one.name for one in world.definitions()] == ["two"]
+
+
+async def test_what_is_deleted_while_an_emptied_queue_is_filled_is_not_stored(monkeypatch):
+    world = World()
+    async with world.leader():
+        await world.apply("one")
+        await world.lose_redis()
+        upsert = type(world.queue.writer).upsert
+
+        async def late(self, wanted, epoch):
+            if world.api.stored("schedules", NAMESPACE, "one"):
+                await world.delete("one")
+            return await upsert(self, wanted, epoch)
+
+        monkeypatch.setattr(type(world.queue.writer), "upsert", late)
+        await world.resync.compare()
+        await world.clock.settle()
+        assert not world.definitions()
 
 
 async def test_what_a_list_shows_of_an_older_state_than_was_applied_was_restored():

@@ -115,10 +115,9 @@ class Resync:
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
             absent -= await self._list(held)
         for known in (held[uid] for uid in absent):
-            gone = observed.Observed(
-                namespace=known.namespace, name=known.name, uid=known.uid, deleted=True
+            self._store.bury(
+                observed.Observed(namespace=known.namespace, name=known.name, uid=known.uid)
             )
-            self._store.bury(gone)
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )

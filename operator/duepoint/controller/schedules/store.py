@@ -157,7 +157,8 @@ class Store:
         if len(self._deleted) > _TOMBSTONES:
             self._deleted.popitem(last=False)
         self._applied.pop(seen.uid, None)
-        self.tasks.put(seen.uid, Task(seen=seen, since_us=self._clock.now_us()))
+        gone = msgspec.structs.replace(seen, deleted=True)  # a list may still have shown it
+        self.tasks.put(seen.uid, Task(seen=gone, since_us=self._clock.now_us()))
 
     # -- the interface for the reconciler ----------------------------------------------------------
 
