@@ -160,6 +160,7 @@ def _twice(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
         if len(taken) <= 1:
             continue
         excused = disturbances.overlapping(taken[0].at_us, taken[-1].at_us)
+        excused += sum(disturbances.keeps_answers(effect.at_us) for effect in taken)
         # An edit of the timing may come while a request for the same slot is on its way.
         excused += len({effect.edit for effect in taken}) - 1
         if len(taken) > 1 + excused:

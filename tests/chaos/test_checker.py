@@ -151,6 +151,16 @@ def test_v3_a_second_delivery_needs_a_fault_between_or_around():
     assert broken(made) == set()
 
 
+def test_v3_each_delivery_whose_answer_the_receiver_kept_may_be_repeated():
+    made = clean()
+    cut = dataclasses.replace(FAULT, kind="receiver-cuts")
+    made.faults = [dataclasses.replace(cut, begin_us=T + 10 * S, end_us=T + 11 * S)]
+    made.effects += [an_effect(10, at_us=T + 10 * S + n) for n in (100, 200, 300)]
+    assert broken(made) == set()
+    made.effects += [an_effect(10, at_us=T + 12 * S + n) for n in (100, 200, 300)]
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+
+
 def test_v3_attempts_of_a_slot_have_one_id():
     made = clean()
     made.faults = [FAULT]

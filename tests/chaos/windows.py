@@ -80,6 +80,14 @@ class Disturbances:
             if one.begin_us <= last_us and one.end_us + self.recovery_us >= first_us
         )
 
+    def keeps_answers(self, instant_us: int) -> bool:
+        """Whether the receiver took requests at that instant without answering them."""
+        return any(
+            one.kind in (FaultKind.RECEIVER_CUTS, FaultKind.RECEIVER_HANGS)
+            and one.begin_us <= instant_us <= one.end_us
+            for one in self.faults
+        )
+
     def ongoing(self, first_us: int, last_us: int) -> bool:
         """Whether a fault or stall was going on between these two, without its recovery."""
         return any(one.begin_us <= last_us and one.end_us >= first_us for one in self._disturbing)
