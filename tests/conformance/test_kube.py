@@ -302,7 +302,7 @@ async def changed(world: World, *, is_held: bool) -> None:
     """Change the finalizer, whatever an operator on the same server does meanwhile."""
 
     async def attempt() -> bool:
-        return await schedules.hold_set(world.api, await the_set(world), is_held=is_held)
+        return await schedules.set_finalizer(world.api, await the_set(world), is_present=is_held)
 
     await eventually(attempt, bool)
 
@@ -312,10 +312,10 @@ async def test_a_finalizer_joins_others_and_is_written_once(world: World):
     await changed(world, is_held=True)
     held = await the_set(world)
     assert set(held.metadata.finalizers) == {OTHERS, schedules.FINALIZER}
-    assert await schedules.hold_set(world.api, held)
+    assert await schedules.set_finalizer(world.api, held)
     assert (await the_set(world)).metadata.resource_version == held.metadata.resource_version
     # what was read before the other's change must not undo it
-    assert not await schedules.hold_set(world.api, before)
+    assert not await schedules.set_finalizer(world.api, before)
 
 
 async def test_a_deleted_object_stays_until_the_last_finalizer_is_gone(world: World):
@@ -334,7 +334,7 @@ async def test_a_deleted_object_stays_until_the_last_finalizer_is_gone(world: Wo
         content_type=port.JSON_PATCH,
     )  # fmt: skip
     assert await schedules.read_set(world.api, world.namespace, "kept") is None
-    assert await schedules.hold_set(world.api, deleted, is_held=False)
+    assert await schedules.set_finalizer(world.api, deleted, is_present=False)
 
 
 async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):

@@ -70,7 +70,7 @@ def stored(
         is_new: whether it was not accepted before, so that a worker checks its Secrets first.
         pending: why its Jobs have no dry-run verdict yet; "" = they have one, or need none.
     """
-    listed = conditions.ready(*_standing(made.definition, spec.suspend_reason))
+    listed = conditions.ready(*_reason_and_message(made.definition, spec.suspend_reason))
     if pending:
         message = f"the API server gave no verdict on spec.jobTemplate: {pending}"
         listed = conditions.reconciling(Reason.FORBIDDEN, message)
@@ -154,7 +154,7 @@ def reason_without_slots(known: Definition | None) -> Reason:
     return Reason.BY_HAND if is_by_hand else Reason.COMPLETED
 
 
-def _standing(known: Definition, why: str) -> tuple[Reason, str]:
+def _reason_and_message(known: Definition, why: str) -> tuple[Reason, str]:
     """Return reason and message for a stored Schedule; ``why`` is its author's suspend reason."""
     timing = known.rule.timing
     if known.is_complete:

@@ -409,4 +409,4 @@ def _data(encoded: object) -> str | None:
     try:
         return base64.b64decode("".join(str(encoded).split()), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise _Broken("holds certificate data that are no base64 text") from error
+        raise _Broken("has certificate data that is not valid base64") from error

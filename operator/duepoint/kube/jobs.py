@@ -50,7 +50,7 @@ class JobCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """``status`` of a Job, as far as its outcome goes."""
+    """``status`` of a Job: only the fields that show its outcome."""
 
     conditions: tuple[JobCondition, ...] | None = None
     start_time: str | None = None

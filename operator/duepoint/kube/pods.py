@@ -53,7 +53,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EndedPod(msgspec.Struct, frozen=True):
-    """A Pod, as far as its end goes."""
+    """A Pod with only the fields that show how it ended."""
 
     metadata: port.Metadata
     status: _PodStatus = _PodStatus()

@@ -259,7 +259,7 @@ class ScheduleSet(Schedule, frozen=True):
     """A ScheduleSet; its spec and status are still raw."""
 
     @property
-    def is_held(self) -> bool:
+    def has_finalizer(self) -> bool:
         """Whether it has our finalizer."""
         return FINALIZER in (self.metadata.finalizers or ())
 
@@ -274,13 +274,13 @@ async def read_set(api: port.Api, namespace: str, name: str) -> ScheduleSet | No
     return await port.find(api, set_collection(namespace), ScheduleSet, name)
 
 
-async def hold_set(api: port.Api, item: ScheduleSet, *, is_held: bool = True) -> bool:
-    """Add our finalizer to the object, or remove it with ``is_held`` False.
+async def set_finalizer(api: port.Api, item: ScheduleSet, *, is_present: bool = True) -> bool:
+    """Add our finalizer to the object, or remove it with ``is_present`` False.
 
     Return whether that is done; False: the object has changed meanwhile, so read it again. One that
-    is gone holds nothing. Raises errors.Unavailable and errors.Forbidden.
+    is gone has no finalizer. Raises errors.Unavailable and errors.Forbidden.
     """
-    if item.is_held is is_held:
+    if item.has_finalizer is is_present:
         return True
     metadata = item.metadata
     url = path(metadata.namespace, metadata.name, plural=SET_PLURAL)
@@ -288,14 +288,14 @@ async def hold_set(api: port.Api, item: ScheduleSet, *, is_held: bool = True) ->
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version},
-        {"op": "add", "path": "/metadata/finalizers", "value": others + [FINALIZER] * is_held},
+        {"op": "add", "path": "/metadata/finalizers", "value": others + [FINALIZER] * is_present},
     ]
     try:
         await api.request(
             "PATCH", url, patch, content_type=port.JSON_PATCH, accept=port.JSON_METADATA
         )
     except errors.NotFound:
-        return not is_held
+        return not is_present
     except (errors.Conflict, errors.Invalid):  # a failed test of a patch is a 422
         return False
     return True

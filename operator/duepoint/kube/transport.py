@@ -93,7 +93,7 @@ class Transport:
         if login.proxy is not None:
             return await self._send_by_proxy(request, login)
         if self._login is not login:
-            self._turn_to(login)
+            self._use_login(login)
         headers = [*self._headers, ("Accept", request.accept)]
         if request.data is not None:
             headers.append(("Content-Type", request.content_type))
@@ -101,7 +101,7 @@ class Transport:
         if request.query:
             target += "?" + urllib.parse.urlencode(request.query)
         if " " in target:
-            raise ValueError("the path holds a blank")
+            raise ValueError("the path contains a space")
         pool = self._lease if request.is_of_lease else self._requests
         return await pool.send(
             self._endpoint,
@@ -115,7 +115,7 @@ class Transport:
             rule=httpclient.BodyRule(request.most_bytes),
         )
 
-    def _turn_to(self, login: credentials.Login) -> None:
+    def _use_login(self, login: credentials.Login) -> None:
         """Use a new login; logins with the same endpoint share connections.
 
         Raises ValueError if no request can be made with it.
@@ -198,7 +198,7 @@ def _pool(most: int) -> httpclient.Pool:
 def _sendable(text: str, what: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    raise ValueError(f"the {what} holds what cannot be sent")
+    raise ValueError(f"the {what} contains characters that cannot be sent")
 
 
 def _prepared(

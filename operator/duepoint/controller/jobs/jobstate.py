@@ -31,7 +31,7 @@ from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.rule import Policy
 
-# How a run ended although nobody saw its Job end.
+# The messages of runs whose Jobs were deleted or released before we saw their ends.
 #: The Job does not exist; it may have ended before it was deleted.
 LOST = "the Job is gone, and its end was not seen"
 #: The Job exists, but is no longer a run of the Schedule.

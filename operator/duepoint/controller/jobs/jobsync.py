@@ -122,7 +122,7 @@ class JobSync:
         return self._of.get(owner, {}).values()
 
     def request(self, schedule_uid: str) -> None:
-        """Request a sync: a Job of this Schedule, or what is known of its runs, has changed."""
+        """Request a sync: a Job of this Schedule, or the state of its runs, has changed."""
         state = self._states.get(schedule_uid)
         if state is not None and (
             state.refused_pods or self._owned(state.owner) or state.running_jobs()
@@ -173,7 +173,7 @@ class JobSync:
                     await self._observe(job)
         for known in list(self._jobs.values()):
             if known.uid not in uids and namespace in (None, known.namespace):
-                self._leave(known)
+                self._drop(known)
         for uid, state in self._states.items():
             if namespace in (None, state.namespace):
                 self.request(uid)
@@ -191,7 +191,7 @@ class JobSync:
         name, uid = job.metadata.name, job.metadata.uid
         owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._jobs.get(uid)
         if known is not None and (slot_us is None or known.owner != owner):
-            self._leave(known)
+            self._drop(known)
         elif owner is not None and slot_us is not None and self._is_its_own(owner):
             if self.late.is_back(owner.uid, name, uid):
                 about = ObjectReference(namespace=owner.namespace, name=owner.name, uid=owner.uid)
@@ -204,7 +204,7 @@ class JobSync:
             self._update(job, known, slot_us)
 
     async def _pod_end(self, job: jobs.Job, owner: jobs.JobOwner, slot_us: int) -> str:
-        """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
+        """Return how a failing or failed Job's Pod ended; "" = unknown, or the Job itself shows it.
 
         Read once, when the Job begins to fail: an evicted Pod is gone when the Job ends. If many
         fail at once, only the Pods of some are read.
@@ -250,9 +250,9 @@ class JobSync:
         await self._observe(job)
         if (known := self._jobs.get(uid)) is not None:
             self.late.record_gone(known.owner.uid, known.name, uid)
-            self._leave(known)
+            self._drop(known)
 
-    def _leave(self, known: OwnedJob) -> None:
+    def _drop(self, known: OwnedJob) -> None:
         """Drop a Job that was deleted or released; the sync ends its run if that is active."""
         del self._jobs[known.uid]
         del self._of[known.owner][known.uid]
@@ -270,7 +270,7 @@ class JobSync:
 
     async def sync(self, schedule_uid: str) -> float | None:
         """Make the Jobs of this Schedule and its runs agree; return seconds until the next sync."""
-        await self._tell_queue(schedule_uid)
+        await self._finish_ended(schedule_uid)
         waits = [
             await self._end_absent(schedule_uid),
             await self._clean(schedule_uid),
@@ -278,7 +278,7 @@ class JobSync:
         ]
         return min((wait for wait in waits if wait is not None), default=None)
 
-    async def _tell_queue(self, schedule_uid: str) -> None:
+    async def _finish_ended(self, schedule_uid: str) -> None:
         if not (ended := self._ended.pop(schedule_uid, None)):
             return
         try:
@@ -292,7 +292,7 @@ class JobSync:
         """End the active runs whose Jobs are gone; return seconds until the next one is due."""
         state, now, waits = self._states.get(schedule_uid), self._term.clock.monotonic(), []
         former = self._absent.pop(schedule_uid, {})
-        # If the Schedule is gone, its runs are nobody's; its ScheduleRuns end with it.
+        # A deleted Schedule has no runs to end here; its ScheduleRuns end with it.
         for key, name in [] if state is None else state.running_jobs():
             assert state is not None  # noqa: S101 - it has active runs
             known = self.find(state.owner, name)
@@ -401,7 +401,7 @@ def _message(job: OwnedJob, refusal: str) -> str:
     # Leave the Pod's name out: it differs in each attempt, so every message would count as new.
     text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
     advice = pods.pod_advice(refusal)
-    return f"{beginning}: {text}; {advice}; it goes on by itself then, or delete the Job"
+    return f"{beginning}: {text}; {advice}; the Job then continues by itself, or delete it"
 
 
 @contextlib.contextmanager

@@ -101,17 +101,17 @@ class IndexWatch:
         """Read and adopt the layout; return whether the index, or shards of a server, are gone."""
         missing = await self._term.queue.health.keepalive()
         if missing:
-            telemetry.logger.warning("a server was emptied; its shards are made again")
+            telemetry.logger.warning("a server was emptied; creating its shards again")
         try:
-            found = await self._look()
+            found = await self._read_layout()
         except queue_errors.Uninitialised:
-            telemetry.logger.warning("the index is gone; it is made again and filled")
+            telemetry.logger.warning("the index is gone; creating and filling it again")
             return True
         self._adopt(found)
         return bool(missing)
 
-    async def _look(self) -> messages.Layout:
-        """Read the layout, and now and then note there that this installation is alive."""
+    async def _read_layout(self) -> messages.Layout:
+        """Read the layout; every few checks, also record in it that this installation is alive."""
         queue, by = self._term.queue, self._term.installation
         if not by or self._check_count % _LOOKS_PER_SIGN:
             return await queue.layouts.read()

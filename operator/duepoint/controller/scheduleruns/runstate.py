@@ -31,7 +31,7 @@ class ScheduleRunState:
     Attributes:
         seen: without its texts.
         wanted: the parsed spec without its payload; None if invalid.
-        verdict: why it cannot go on or has ended early; None = its progress says where it stands.
+        verdict: why it cannot go on or has ended early; None = it follows from the progress.
         published: the API server's status, as far as we know.
         published_at: when the status was last written, monotonic.
         planned: how many slots it has in all; None = not counted yet.
@@ -61,16 +61,16 @@ class ScheduleRunState:
         """Return its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.course.schedule_uid)
 
-    def standing(self) -> runstatus.Verdict:
-        """Return where it stands now, for its status."""
+    def current_verdict(self) -> runstatus.Verdict:
+        """Return the verdict to publish: an early end, or what follows from its progress."""
         if self.verdict is not None or self.wanted is None or self.planned is None:
             assert self.verdict is not None  # noqa: S101 - each reconcile leaves one of the two
             return self.verdict
-        return runstatus.standing(self.wanted, self.course, self.planned)
+        return runstatus.of_progress(self.wanted, self.course, self.planned)
 
 
 def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
-    """Return the state of a ScheduleRun, as a former leader left it or new.
+    """Return the state of a ScheduleRun: new, or continued from a former leader's.
 
     A payload has up to 64 KiB, and thousands of ScheduleRuns may wait. So it is validated and
     dropped, and read again when the run is enqueued.

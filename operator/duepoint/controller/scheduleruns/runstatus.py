@@ -9,7 +9,7 @@ Redis loses its data.
 
 ``rendered`` returns the whole status; ``read`` parses what a former leader published. Counters, the
 cursor and the open slots survive that unchanged. The functions between the two return verdicts: the
-standing of a ScheduleRun as conditions and as a sentence. No I/O, no clock.
+state of a ScheduleRun as conditions and as a sentence. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -240,13 +240,13 @@ def has_ended(verdict: Verdict) -> bool:
 
 
 def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None) -> Verdict:
-    """Return the verdict when its Schedule was deleted: nothing more starts, or is waited for."""
+    """Return the verdict once its Schedule is deleted: no run starts, and none is awaited."""
     planned = course.opened if planned is None else planned
     if course.ended >= planned and not course.failed:
         return _ended(wanted, course, planned)
     said = (
         f"Schedule {schedule} was deleted: of {_runs(planned)} {course.succeeded} succeeded, "
-        f"{course.failed} failed{_without_an_end(course)}"
+        f"{course.failed} failed{_replaced_and_skipped(course)}"
     )
     if course.open:
         said += f", {len(course.open)} had not ended"
@@ -255,8 +255,8 @@ def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int | None
     return failed(Reason.SCHEDULE_NOT_FOUND, said + _newest_failure(course))
 
 
-def standing(wanted: Wanted, course: Progress, planned: int) -> Verdict:
-    """Return the verdict on a ScheduleRun with a Schedule, from its progress."""
+def of_progress(wanted: Wanted, course: Progress, planned: int) -> Verdict:
+    """Return the verdict on a ScheduleRun whose Schedule exists, from its progress."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
     started = [one for one in course.open.values() if one.started_us]
@@ -285,7 +285,7 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> Verdict:
     said = "there is no slot in the range"
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
-    said += _without_an_end(course)
+    said += _replaced_and_skipped(course)
     complete = conditions.true(ConditionType.COMPLETE, Reason.COMPLETED, said)
     return (*conditions.ready(Reason.COMPLETED, said), complete)
 
@@ -295,8 +295,8 @@ def failed(reason: Reason, said: str) -> Verdict:
     return (*conditions.stalled(reason, said), conditions.true(ConditionType.FAILED, reason, said))
 
 
-def _without_an_end(course: Progress) -> str:
-    """Return the text that counts slots that neither succeeded nor failed."""
+def _replaced_and_skipped(course: Progress) -> str:
+    """Return the part of a message that counts replaced and skipped runs, if there are any."""
     said = f", {course.replaced} replaced" if course.replaced else ""
     return said + (f", {course.skipped} skipped ({course.skip_reason})" if course.skipped else "")
 

@@ -213,7 +213,7 @@ class ScheduleRuns:
                 self._add(item)
         run = self._runs.get(uid)
         if run is None or run.published.ended_us is not None:
-            return None if run is None else await self._outlive(run)
+            return None if run is None else await self._expire(run)
         try:
             waits = [await self.reconcile(run)]
         finally:
@@ -248,7 +248,7 @@ class ScheduleRuns:
         return None
 
     async def _find(self, run: ScheduleRunState, wanted: Wanted) -> Definition | runstatus.Verdict:
-        """Return its Schedule's definition, read from the queue; without one, say why.
+        """Return its Schedule's definition from the queue, else the verdict that says why not.
 
         A ScheduleRun that has begun ends with its Schedule, whose slots left the queue with it.
         """
@@ -262,7 +262,7 @@ class ScheduleRuns:
             found = None
         has_begun = bool(run.published.schedule_uid) or run.course.opened > 0
         if has_begun and (found is None or found.metadata.uid != run.course.schedule_uid):
-            await self._outcomes.catch_up()  # count what has ended before nothing counts any more
+            await self._outcomes.catch_up()  # count runs that have ended: later events do not count
             identity = f"{namespace}/{name} (uid {run.course.schedule_uid})"
             return runstatus.cut_off(wanted, identity, run.course, run.planned)
         if found is None:
@@ -281,7 +281,7 @@ class ScheduleRuns:
     async def _recover(self, run: ScheduleRunState, known: Definition) -> list[int]:
         """Find out where each open slot is; return lost ones. The order of these steps matters."""
         run.is_doubtful = False  # a new doubt may come meanwhile
-        held = {
+        queued = {
             point.slot_us
             for shard in sharding.homes(known.id, self._term.queue.layouts.known())
             for point, run_uid in await self._occurrences(shard, known.id)
@@ -293,7 +293,7 @@ class ScheduleRuns:
         followed = set() if state is None else {job for _, job in state.running_jobs()}
         lost = []
         for slot_us, slot in list(run.course.open.items()):
-            if slot_us in held or slot.job_name in followed:
+            if slot_us in queued or slot.job_name in followed:
                 continue
             job = None
             if known.rule.whole_seconds:
@@ -303,8 +303,8 @@ class ScheduleRuns:
                 lost.append(slot_us)
         return lost
 
-    async def _outlive(self, run: ScheduleRunState) -> float | None:
-        """Delete a ScheduleRun that has ended once its time to live is over."""
+    async def _expire(self, run: ScheduleRunState) -> float | None:
+        """Delete an ended ScheduleRun once its time to live is over; return seconds until then."""
         if run.wanted is None or run.wanted.ttl_seconds is None or run.published.ended_us is None:
             return None
         end_us = run.published.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -399,7 +399,7 @@ class ScheduleRuns:
 
         It is written at most once a second while runs progress, and at once after any other change.
         """
-        verdict, now = run.standing(), self._term.clock.monotonic()
+        verdict, now = run.current_verdict(), self._term.clock.monotonic()
         counted = runstatus.pack(run.course)
         status = runstatus.rendered(
             verdict,

@@ -111,7 +111,7 @@ class Reconciler:
             return None
         found = observed.of_object(item)
         if found.deleted:
-            store.bury(found)
+            store.queue_removal(found)
             return None
         self._term.services.reporter.adopt(found)
         return found
@@ -263,7 +263,7 @@ class Reconciler:
         done = set()
         for (made, _, seen, status), armed in zip(found, answers, strict=True):
             if others.store.is_deleted(seen.uid):  # its removal may have come before our write
-                others.store.bury(seen)
+                others.store.queue_removal(seen)
             elif (
                 armed is Armed.APPLIED
                 and status.managed_by == self._term.installation  # else it is written again
@@ -440,7 +440,7 @@ class Reconciler:
         return 0.0
 
     def _report_waiting(self, task: Task, trouble: Exception) -> None:
-        """Report the error if a change is not applied yet; nobody else would miss anything."""
+        """Report the error if an edit is not applied yet; otherwise it affects no user."""
         seen = task.seen
         known = self._term.services.states.get(seen.uid)
         if seen.deleted or (known is not None and known.answered >= seen.generation):

@@ -47,8 +47,8 @@ SECOND_LOOK_SECONDS = 60.0
 _MANY_SHARE = 0.30
 _MANY = 100
 
-#: A worker that lost its connection reports within this what it had done, so that no slot is done
-#: twice.
+#: A worker that lost its connection reports its finished slots within this time, so that no slot
+#: runs twice.
 GRACE_SECONDS = 2.0
 _DOUBT_AGAIN_SECONDS = 1.0
 #: The longest time between two comparisons.
@@ -92,40 +92,40 @@ class Resync:
             await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
 
     async def compare(self) -> None:
-        """Compare once.
+        """Compare all objects with all definitions once; remove orphans.
 
         Raises ApiError or QueueUnavailable if one side could not be read completely; objects
         offered until then stay valid.
         """
         try:
             await self._settle_doubts()
-            held = await self._definitions()
-            listed = await self._list(held)
+            definitions = await self._definitions()
+            listed = await self._list(definitions)
             await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         finally:
             self.listed.set()  # even after a failed try, or services would wait for ever
-        absent = held.keys() - listed
-        if len(absent) > max(_MANY, len(held) * _MANY_SHARE):
+        absent = definitions.keys() - listed
+        if len(absent) > max(_MANY, len(definitions) * _MANY_SHARE):
             telemetry.logger.warning(
                 "many objects are missing; looking again before anything is removed",
                 missing=len(absent),
-                definitions=len(held),
+                definitions=len(definitions),
                 seconds=SECOND_LOOK_SECONDS,
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-            absent -= await self._list(held)
-        for known in (held[uid] for uid in absent):
-            self._store.bury(
+            absent -= await self._list(definitions)
+        for known in (definitions[uid] for uid in absent):
+            self._store.queue_removal(
                 observed.Observed(namespace=known.namespace, name=known.name, uid=known.uid)
             )
         telemetry.logger.info(
-            "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
+            "resync done", objects=len(listed), definitions=len(definitions), removed=len(absent)
         )
 
     # -- a server that went back -----------------------------------------------------------------
 
     async def _settle_doubts(self) -> None:
-        """Remove what was due when a server went back, and have it stored again.
+        """Remove overdue Schedules from a queue that went back in time, and reconcile them again.
 
         This comes before the lists, which take seconds where there are many Schedules. A Schedule
         that is not stored again by then is absent from them.
@@ -139,7 +139,7 @@ class Resync:
         await others.jobs.listed.wait()
         back_us = max(doubt.back_us for doubt in doubts)
         others.jobs.late.record_lost_claims(back_us)
-        # Workers may still report what they had done.
+        # Workers may still report slots that they have finished.
         grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
         if grace > 0:
             await self._term.clock.sleep(min(grace, GRACE_SECONDS))
@@ -148,7 +148,7 @@ class Resync:
         for doubt in doubts:
             overdue = [one async for one in fallbacks.overdue(doubt)]
             telemetry.logger.warning(
-                "Redis went back in time; what was due is put again",
+                "Redis went back in time; overdue Schedules are stored again",
                 shard=doubt.shard,
                 schedules=len(overdue),
             )
@@ -173,15 +173,15 @@ class Resync:
 
     async def _definitions(self) -> dict[str, codec.StoredIdentity]:
         """Read the definitions in the queue, by uid."""
-        held: dict[str, codec.StoredIdentity] = {}
+        stored: dict[str, codec.StoredIdentity] = {}
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.schedules(shard):
                 for known in chunk:
-                    held[known.uid] = known
+                    stored[known.uid] = known
                 await self._term.clock.sleep(0)  # let firing and status writes run between chunks
-        return held
+        return stored
 
-    async def _list(self, held: Mapping[str, codec.StoredIdentity]) -> set[str]:
+    async def _list(self, definitions: Mapping[str, codec.StoredIdentity]) -> set[str]:
         """Offer every object to the store; return all uids, or raise if the list is incomplete."""
         listed: set[str] = set()
         self._store.begin_list()
@@ -190,10 +190,10 @@ class Resync:
             async for page in pages:
                 shown = [observed.of_object(item) for item in page.items]
                 listed.update(seen.uid for seen in shown)
-                absent = [seen for seen in shown if seen.uid not in held]
+                absent = [seen for seen in shown if seen.uid not in definitions]
                 stored = await self._reconciler.store_absent(absent) if absent else frozenset()
                 for seen in shown:
                     if seen.uid not in stored:
-                        self._store.offer_known(seen, held.get(seen.uid))
+                        self._store.offer_listed(seen, definitions.get(seen.uid))
                 await self._term.clock.sleep(0)  # let firing and status writes run between pages
         return listed

@@ -76,7 +76,7 @@ class Store:
         if uid in self._deleted:
             return
         if change.deleted:
-            self.bury(change)
+            self.queue_removal(change)
         elif self._applied.get(uid, -1) < change.generation:
             self._put(change)
 
@@ -85,7 +85,7 @@ class Store:
         if seen.uid in self._deleted:
             return
         if seen.deleted:
-            self.bury(seen)
+            self.queue_removal(seen)
             return
         self._reporter.adopt(seen)
         if self._applied.get(seen.uid, -1) < seen.generation:
@@ -103,11 +103,11 @@ class Store:
         self.tasks.put(seen.uid, task)
 
     def begin_list(self) -> None:
-        """Begin a complete, consistent list: it will show all changes known by now."""
+        """Record that a complete, consistent list begins: it will show every change seen so far."""
         self._since_list.clear()
 
-    def offer_known(self, seen: Observed, known: codec.StoredIdentity | None) -> None:
-        """Offer an object from such a list, with the definition stored before the list began.
+    def offer_listed(self, seen: Observed, known: codec.StoredIdentity | None) -> None:
+        """Offer an object from a complete list, with the definition stored before that list began.
 
         An object that matches its definition is not reconciled. An object was restored if the list
         shows an older generation than was stored or applied, or a uid deleted before it began.
@@ -147,7 +147,7 @@ class Store:
             self._applied.pop(uid, None)
             self._put(Observed(namespace=namespace, name=name, uid=uid, generation=generation))
 
-    def bury(self, seen: Observed) -> None:
+    def queue_removal(self, seen: Observed) -> None:
         """Queue the removal of an object that is gone.
 
         It may have been removed before: a server that went back has lost that removal.

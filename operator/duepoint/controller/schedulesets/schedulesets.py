@@ -135,23 +135,23 @@ class ScheduleSets:
         for record in held:
             if record.uid not in listed and (not watched or record.namespace in watched):
                 self._absent_since[record.uid] = since.get(record.uid, now)
-                await self._hold(record, now - self._absent_since[record.uid])
-        await self._stored(_LIST)
+                await self._stop_orphan(record, now - self._absent_since[record.uid])
+        await self._note_stored(_LIST)
 
-    async def _stored(self, uid: str) -> None:
-        """Note that a set is stored, or all are listed; after the last one, tell the index."""
+    async def _note_stored(self, uid: str) -> None:
+        """Record that a set is stored, or all are listed; the last one marks the sets complete."""
         unstored = self._unstored  # a new comparison assigns a new object
         if unstored == {uid} and not self._requested.is_set():
             await self._term.queue.sets.mark_complete(self._term.epoch)
         unstored.discard(uid)
 
-    async def _hold(self, orphan: SetRecord, absent_seconds: float) -> None:
+    async def _stop_orphan(self, orphan: SetRecord, absent_seconds: float) -> None:
         """Stop a set that has no object, and remove it later."""
         if orphan.state is SetState.DELETING or absent_seconds >= ORPHAN_SECONDS:
             self._remove_soon(orphan)
         elif orphan.state is not SetState.STALLED:
             telemetry.logger.warning(
-                "a set has no object; its members are held, and removed later",
+                "a set has no object; its members stop now and are removed later",
                 set=orphan.place,
                 seconds=ORPHAN_SECONDS,
             )
@@ -189,14 +189,14 @@ class ScheduleSets:
                 return await self._remove(change, None, None)
             seen = observed.of_object(item)
             if state is None:
-                state = self._states[uid] = setstatus.begun(seen, self._term.clock.now_us())
+                state = self._states[uid] = setstatus.state_of(seen, self._term.clock.now_us())
             if state.seen.generation != seen.generation:
                 state.answer = ()
             state.seen, state.is_unread = seen.without_texts(), False
             if seen.deleted:
                 state.is_unread = True
                 return await self._remove(seen, state, item)
-            if not await schedules.hold_set(self._term.api, item):
+            if not await schedules.set_finalizer(self._term.api, item):
                 state.is_unread = True
                 return AGAIN
         state.status.durability = self._durability or state.status.durability
@@ -232,7 +232,7 @@ class ScheduleSets:
         telemetry.sets_with_lost_members.set(
             sum(one.status.lost is not None for one in self._states.values())
         )
-        await self._stored(uid)
+        await self._note_stored(uid)
         if not is_settled:
             state.is_unread = True
             return AGAIN
@@ -241,14 +241,14 @@ class ScheduleSets:
     # -- deletion --------------------------------------------------------------------------------
 
     def _remove_soon(self, record: SetRecord) -> None:
-        """Have a set removed whose object is gone."""
+        """Queue the removal of a set whose object is gone."""
         gone = Observed(namespace=record.namespace, name=record.name, uid=record.uid)
         self._tasks.put(record.uid, gone)
 
     async def _remove(
         self, seen: Observed, state: FollowedSet | None, item: schedules.ScheduleSet | None
     ) -> float | None:
-        """Remove members of a set for a second; release its object after the last ones.
+        """Remove members of a deleted set for a second; after the last ones, release its object.
 
         From the first step on, no member fires or changes.
         """
@@ -270,13 +270,13 @@ class ScheduleSets:
                 if done.is_done or clock.monotonic() >= until:
                     break
                 await clock.sleep(REST_SECONDS)
-        await self._stored(seen.uid)
+        await self._note_stored(seen.uid)
         if not done.is_done:
             if state is not None:
-                setstatus.removed(state, removed, done.left, clock.now_us())
+                setstatus.count_removed(state, removed, done.left, clock.now_us())
                 await self._publish(state, setstatus.deleting(done.left))
             return 0.0
-        if item is not None and not await schedules.hold_set(self._term.api, item, is_held=False):
+        if item and not await schedules.set_finalizer(self._term.api, item, is_present=False):
             return AGAIN
         self._states.pop(seen.uid, None)
         telemetry.logger.info("scheduleset removed", set=record.place)
@@ -303,7 +303,7 @@ class ScheduleSets:
                 state.published = fields
 
     async def _report_trouble(self, uid: str, trouble: Exception) -> None:
-        """Report the error if a change is not applied yet; nobody else would miss anything."""
+        """Report the error if an edit is not applied yet; otherwise it affects no user."""
         state = self._states.get(uid)
         if state is None or state.seen.deleted:
             return

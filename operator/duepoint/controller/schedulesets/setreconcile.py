@@ -257,7 +257,7 @@ def read_some(
             if row.id:
                 found.kept.add(row.id)
         elif row.id in found.places:
-            message = f"{place}: the id {row.id} stands at {found.places[row.id]}, too"
+            message = f"{place}: the id {row.id} is also at {found.places[row.id]}"
             found.wrong.append(message[:_MOST_TEXT])
             found.kept.add(row.id)
         else:
@@ -384,15 +384,15 @@ async def _write(term: TermContext, record: SetRecord, found: ReadRows) -> list[
     passed = [
         row.id for row in found.rows.values() if row.at_us is not None and row.at_us <= now_us
     ]
-    standing: set[str] = set()
+    existing: set[str] = set()
     for names in _parts(passed):
         stored = await term.queue.members.lookups.get(record, names)
-        standing.update(member.id for member in stored if member is not None)
-    over = set(passed) - standing
+        existing.update(member.id for member in stored if member is not None)
+    expired = set(passed) - existing
     writes = [
         values.MemberWrite(id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload)
         for row in found.rows.values()
-        if row.id not in over
+        if row.id not in expired
     ]
     wrong: list[str] = []
     for some in _parts(writes):

@@ -130,8 +130,8 @@ class FollowedSet:
         return self.rows_of is not None and self.rows_of[0] == self.seen.generation
 
 
-def begun(seen: Observed, now_us: int) -> FollowedSet:
-    """Return the state of a set, as a former leader published it."""
+def state_of(seen: Observed, now_us: int) -> FollowedSet:
+    """Return the state of a set, continued from the status that a former leader published."""
     published, status = _read(seen.status)
     if status.runs is None or not status.runs.since:
         status.runs = Runs(since=times.time_text(now_us))
@@ -149,8 +149,8 @@ def begun(seen: Observed, now_us: int) -> FollowedSet:
     )
 
 
-def removed(state: FollowedSet, count: int, left: int, now_us: int) -> None:
-    """Take note of members that were removed because the set is being deleted."""
+def count_removed(state: FollowedSet, count: int, left: int, now_us: int) -> None:
+    """Count members that were removed because the set is being deleted."""
     status = state.status
     former = status.deletion or Deletion(start_time=times.time_text(now_us))
     status.deletion = msgspec.structs.replace(former, removed=former.removed + count, left=left)

@@ -166,12 +166,12 @@ def _ready(
     is_over = condition.reason in conditions.WITHOUT_SLOTS
     if condition.status != "True" or not (is_over or condition.reason is Reason.ARMED):
         return condition
-    _, standing = statusconditions.ARMED
+    _, default = statusconditions.ARMED
     problem = _worst(derived) or _newest_run(runs)
     if is_over:
-        standing = statusconditions.completion(known, runs.counts.regular)
-        problem = f"{standing}; {problem}" if problem else ""
-    return replace(condition, message=problem or standing)
+        default = statusconditions.completion(known, runs.counts.regular)
+        problem = f"{default}; {problem}" if problem else ""
+    return replace(condition, message=problem or default)
 
 
 def _worst(derived: Iterable[Condition]) -> str:

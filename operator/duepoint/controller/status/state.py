@@ -366,7 +366,7 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
 
 
 def first_look_us(state: ScheduleState, now_us: int, *, may_resume: bool) -> int | None:
-    """Return the same for a Schedule whose published status another leader may have written."""
+    """Return when a new leader should first update the status: now, if it may be out of date."""
     next_us = published.instant_us(state.last().next_schedule_time)
     if may_resume or state.open or 0 < next_us < now_us:
         return now_us

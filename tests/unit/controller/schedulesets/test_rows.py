@@ -76,7 +76,7 @@ async def test_rows_that_are_no_json_or_stand_twice_are_named_by_their_line(worl
         await world.clock.settle()
         message = world.set_condition("RowsInvalid")["message"]
         assert "rows: line 3" in message
-        assert "rows: line 5: the id b stands at rows: line 4, too" in message
+        assert "rows: line 5: the id b is also at rows: line 4" in message
         assert set(stored(world)) == {"a"}
 
 
