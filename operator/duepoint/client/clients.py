@@ -55,7 +55,7 @@ _row_answers = msgspec.json.Decoder(RowAnswer)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions:
-    """Under which conditions a change is made, and how safe it must be before the answer.
+    """The conditions of a change, and the durability that it needs before the answer.
 
     Attributes:
         if_match: only if the member's etag is this one.

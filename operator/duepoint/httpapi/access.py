@@ -84,7 +84,7 @@ async def _review(api: port.Api, path: str, kind: str, spec: dict[str, object]) 
 
 
 class Attributes(msgspec.Struct, frozen=True, rename="camel"):
-    """The access that a user wants, as ``ResourceAttributes``; no namespace = to those of all."""
+    """The access that a user wants, as ``ResourceAttributes``; no namespace = all of them."""
 
     namespace: str
     verb: str
@@ -239,7 +239,7 @@ async def _in_turn(
             return await ask()
         except kube_errors.ApiError as error:
             telemetry.logger.warning("the API server cannot be asked", error=str(error)[:300])
-            why = "the Kubernetes API server cannot be asked whose token it is, or what they may do"
+            why = "your token or rights could not be checked with the Kubernetes API server"
             raise OperationProblem("Unavailable", why, retry_after_seconds=1) from error
 
 

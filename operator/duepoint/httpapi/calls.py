@@ -286,11 +286,11 @@ class Call:
             else:
                 message = (
                     f"{errors.quoted(part.strip())} is unknown; write replicas=1, aof, or both "
-                    "with a comma, and if you like timeout=500 in milliseconds"
+                    "with a comma between, and optionally timeout=500 in milliseconds"
                 )
                 raise OperationProblem("InvalidParameter", message, field="Duepoint-Durability")
         if not replicas and not on_disk:
-            message = "says nothing but a timeout; add replicas=1 or aof"
+            message = "has only a timeout; add replicas=1 or aof"
             raise OperationProblem("InvalidParameter", message, field="Duepoint-Durability")
         return nodes.Safety(replicas=replicas, on_disk=on_disk, timeout_ms=timeout_ms)
 
@@ -331,7 +331,7 @@ def parameters_of(query: str, known: Sequence[str]) -> dict[str, str]:
     for name, text in pairs:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
-            message = f"there is no parameter {errors.quoted(name)} here; known are: {listed}"
+            message = f"the parameter {errors.quoted(name)} is unknown; this path takes: {listed}"
             raise OperationProblem("InvalidParameter", message, field=name[:60])
         if name in found:
             raise OperationProblem("InvalidParameter", "is there twice", field=name)

@@ -86,7 +86,7 @@ async def letters_of(call: Call, lane: str) -> dict[str, object]:
 
 
 async def replay(call: Call) -> HttpResponse:
-    call.owned.check_able()
+    call.owned.check_active()
     ids = replayed_ids(call)
     if len(ids) > 1:  # every request has already taken one from the rate limit
         await call.shared.sets.take(call.owned, len(ids) - 1)

@@ -146,7 +146,7 @@ async def delete(call: Call) -> HttpResponse:
 
 async def trigger(call: Call) -> HttpResponse:
     record = call.owned.record
-    call.owned.check_able()
+    call.owned.check_active()
     if record.state is SetState.SUSPENDED:
         raise OperationProblem("NotActive", "the set is suspended; resume it first")
     payload, most = trigger_payload(call), record.settings.limits.payload_bytes

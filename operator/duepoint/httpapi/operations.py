@@ -203,12 +203,12 @@ class Routes:
         names, methods = self._paths.get((len(segments), *segments[::2]), ([], {}))
         found = dict(zip(names, map(_text, names, segments[3::2]), strict=False))
         if segments[1:2] != ["v1"] or not methods or "" in found.values():
-            message = "there is no such path; /openapi.json lists what there is"
+            message = "the path is unknown; /openapi.json lists all paths"
             raise OperationProblem("NotFound", message)
         operation = methods.get("GET" if method == "HEAD" else method)
         if operation is None:
             allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
-            message = f"the path takes {allowed} only"
+            message = f"the path allows only {allowed}"
             raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
         return operation, found
 

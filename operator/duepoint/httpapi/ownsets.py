@@ -59,7 +59,7 @@ class OwnSet:
 
     @property
     def owner(self) -> str:
-        """Return the key for what belongs to this incarnation of the set."""
+        """Return the uid of this incarnation of the set: the key for its limits and requests."""
         return self.record.uid
 
     @property
@@ -70,10 +70,10 @@ class OwnSet:
         """Raise a Problem if requests may not change members."""
         if self.record.is_managed and self.record.state is not SetState.DELETING:
             raise OperationProblem("Conflict", MANAGED)
-        self.check_able()
+        self.check_active()
 
-    def check_able(self) -> None:
-        """Raise a Problem if members cannot run; those of rows can."""
+    def check_active(self) -> None:
+        """Raise a Problem if members cannot run: the set is being deleted, or its spec is wrong."""
         record = self.record
         if record.state is SetState.DELETING:
             raise OperationProblem("SetDeleting", DELETING)

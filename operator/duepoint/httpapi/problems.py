@@ -123,7 +123,7 @@ def response(problem: OperationProblem, request_id: str) -> HttpResponse:
 
 
 def of_status(status: int, message: str) -> OperationProblem:
-    """Return the problem for something that the server refuses before it is a request."""
+    """Return the problem for input that the HTTP server does not accept as a request."""
     code = _BY_STATUS.get(status, "BadRequest")
     return OperationProblem(code, message, retry_after_seconds=1 if status == 503 else None)
 
@@ -131,7 +131,7 @@ def of_status(status: int, message: str) -> OperationProblem:
 def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:
     """Return the problem for an error of the queue."""
     if isinstance(error, queue_errors.NotDurable):
-        message = "the change is stored, but not as safely as was asked for, in the time given"
+        message = "the change is stored, but did not reach the requested durability in time"
         return OperationProblem("NotDurable", message, retry_after_seconds=1)
     wait = getattr(error, "retry_after_seconds", None)
     message = "Redis cannot take the request now, or moves its data; repeat it"

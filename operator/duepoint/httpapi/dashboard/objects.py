@@ -101,20 +101,20 @@ def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
         return OperationProblem("InvalidParameter", message, field="cursor")
     if isinstance(error, kube_errors.Unauthorized):
         message = (
-            "the Kubernetes API server does not take this token; the dashboard needs one whose "
-            "audience is the API server, such as kubectl create token gives"
+            "the Kubernetes API server refuses this token; the dashboard needs one whose "
+            "audience is the API server, such as one from kubectl create token"
         )
         return OperationProblem("Unauthenticated", message, headers=access.CHALLENGE)
     if isinstance(error, kube_errors.Throttled):
         wait = error.retry_after_seconds or 1
-        message = "the Kubernetes API server asks to wait"
+        message = "the Kubernetes API server is busy; repeat it later"
         return OperationProblem("TooManyRequests", message, retry_after_seconds=wait)
     message = "the Kubernetes API server does not answer; repeat it"
     return OperationProblem("Unavailable", message, retry_after_seconds=1)
 
 
 class Whoami(Fields, kw_only=True):
-    """Who asks."""
+    """The caller of a request."""
 
     user: str
     namespaces: Annotated[
@@ -124,7 +124,7 @@ class Whoami(Fields, kw_only=True):
 
 
 class CreatedRun(Fields, kw_only=True):
-    """A run by hand."""
+    """The ScheduleRun that a trigger created."""
 
     run: Annotated[str, "name of the ScheduleRun"]
     uid: str

@@ -35,14 +35,14 @@ from duepoint.schedules import load
 
 
 class SeenWorker(Fields, kw_only=True):
-    """A worker, and until when it is known to be there."""
+    """A worker, and until when it counts as alive without another sign of life."""
 
     name: str
     until_time: Time | None
 
 
 class Trouble(Fields, kw_only=True):
-    """What a worker complains of."""
+    """A problem that a worker reports."""
 
     worker: str
     message: str
@@ -54,7 +54,7 @@ class QueueView(Fields, kw_only=True, omit_defaults=True):
     points: Annotated[Count, "that wait"]
     due: Annotated[Count, "of these, due and not claimed"]
     lag_seconds: Annotated[float, "how long the oldest has been due"]
-    claimed: Annotated[Count | None, "of a namespace: that workers hold"] = None
+    claimed: Annotated[Count | None, "of a namespace: that workers have claimed"] = None
     dead_letters: Count | None = None
     outcomes: Annotated[Count | None, "that no status shows yet"] = None
     server: str = ""

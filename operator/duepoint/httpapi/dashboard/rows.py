@@ -33,7 +33,7 @@ _SET_HEALTH: Final = {
 
 
 class Standing(Fields, kw_only=True, omit_defaults=True):
-    """How an object stands; a field that is missing has nothing to say."""
+    """The state of an object in a list; empty fields are left out."""
 
     namespace: str
     name: str
@@ -68,7 +68,7 @@ class SetRow(Standing, kw_only=True, omit_defaults=True):
 
 
 class Rights(Fields, kw_only=True):
-    """What buttons there are."""
+    """The operations that the caller may use, and so the buttons that the page shows."""
 
     suspend: bool
     trigger: bool
@@ -78,11 +78,11 @@ class Rights(Fields, kw_only=True):
 class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
     """A Schedule's page."""
 
-    conditions: Annotated[tuple[Any, ...], "those of the status that say something"]
+    conditions: Annotated[tuple[Any, ...], "Ready, and those that are True and repeat no other"]
     upcoming: tuple[Time, ...]
     slots: Annotated[tuple[Any, ...], "newest first: the entries of status.recentRuns"]
     advice: Annotated[Any, "what to do next, by reason"]
-    spec: Annotated[Any, "of the object, as it is"]
+    spec: Annotated[Any, "of the object, unchanged"]
     may: Rights
 
 
@@ -199,11 +199,11 @@ def _shown(conditions: Iterable[Shown]) -> list[Shown]:
     is_repeated = bool(troubles) and troubles[0].type != ConditionType.FAILING
     kept = [each for each in true if not (is_repeated and each.type == ConditionType.FAILING)]
     messages = [each.message for each in kept]
-    return [each for place, each in enumerate(kept) if not _is_said(place, messages)]
+    return [each for place, each in enumerate(kept) if not _repeats_another(place, messages)]
 
 
-def _is_said(place: int, messages: list[str]) -> bool:
-    """Whether an earlier condition has the same message, or another's message is part of it."""
+def _repeats_another(place: int, messages: list[str]) -> bool:
+    """Whether a condition's message equals an earlier one, or contains another's."""
     own = messages[place]
     others = [each for at, each in enumerate(messages) if each != own or at < place]
     return any(each and each in own for each in others)
