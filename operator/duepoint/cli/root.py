@@ -132,7 +132,7 @@ def plugin() -> None:
 
 @contextlib.contextmanager
 def _while_it_is_read() -> Iterator[None]:
-    """End quietly, with code 0, once the reader of standard output has enough."""
+    """End quietly, with code 0, if the reader of standard output closes it early."""
     try:
         yield
     except BrokenPipeError:  # of a connection it has become another error

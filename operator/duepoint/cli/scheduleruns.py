@@ -348,7 +348,7 @@ def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
     if count > asked.limit:
         raise errors.InvalidSetting(
             "--to",
-            f"the range holds {count} slots, and {_LIMIT} may be run at once; write shorter ones",
+            f"the range has {count} slots, and {_LIMIT} may be run at once; write shorter ones",
         )
     return {
         "namespace": known.namespace,

@@ -197,7 +197,7 @@ async def put(
     suspend: bool,
     form: str,
 ) -> None:
-    """Make the member ID of SET as the options say; without ID a one-off with an id of its own.
+    """Create or replace the member ID of SET; without ID, create a one-off with a new id.
 
     Example: duepoint set put reminders order-17 -n shop --delay 24h --payload '{"order": 17}'
     """

@@ -42,7 +42,7 @@ CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedManifest:
-    """A manifest of one of our kinds, or one that becomes one, with its problems and notes.
+    """A manifest of one of our kinds, or a CronJob, with its problems and notes.
 
     Attributes:
         spec: the Schedule that operator and worker act on; None if there are problems, and for
@@ -94,7 +94,7 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> CheckedMani
     found += [
         problem
         for problem in more
-        if not _is_known(problem.path, known)
+        if not _is_reported(problem.path, known)
         and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
     ]
     known = {problem.path for problem in found if not problem.is_note}
@@ -170,10 +170,10 @@ def _readers(spec: Mapping[str, Any], created_us: int) -> structure.Readers:
     }
 
 
-def _is_known(path: str, known: set[str]) -> bool:
-    """Whether a problem of the field or of a part of it was reported, unless it is the spec."""
+def _is_reported(path: str, reported: set[str]) -> bool:
+    """Whether the field has a reported problem, or a part of it has, if it is not the spec."""
     parts = (f"{path}.", f"{path}[")
-    return path in known or (path != "spec" and any(each.startswith(parts) for each in known))
+    return path in reported or (path != "spec" and any(each.startswith(parts) for each in reported))
 
 
 def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:

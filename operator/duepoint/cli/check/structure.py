@@ -182,7 +182,7 @@ class Walk(checks.Walk):
             return
         super().check(schema, value, path)
         keys = schema.get("x-kubernetes-list-map-keys", ())
-        self.found += _twice(keys, value, path) if keys else ()
+        self.found += _repeated(keys, value, path) if keys else ()
 
     def check_fields(self, schema: Schema, value: dict[str, Any], path: str) -> dict[str, Any]:
         """Check the fields in the order of the manifest, then that none is missing.
@@ -246,8 +246,8 @@ def _types(schema: Schema) -> tuple[str, ...]:
     return (schema["type"],) if "type" in schema else ()
 
 
-def _twice(keys: Iterable[str], items: list[Any], path: str) -> Iterator[Problem]:
-    """Yield the entries whose keys an entry before them has."""
+def _repeated(keys: Iterable[str], items: list[Any], path: str) -> Iterator[Problem]:
+    """Yield a problem for each entry of a list with the same keys as an earlier one."""
     seen = set()
     for index, item in enumerate(items):
         if not isinstance(item, dict):

@@ -112,14 +112,14 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         output.write([row], form)
         return
     if found.is_valid:
-        output.say(f"{manifest.where}: {_standing(found, now_us)}")
+        output.say(f"{manifest.where}: {_summary(found, now_us)}")
     for problem in problems:
         output.complain(str(problem), manifest.where)
     for each in notes:
         output.say(f"  {each}")
 
 
-def _standing(found: CheckedManifest, now_us: int) -> str:
+def _summary(found: CheckedManifest, now_us: int) -> str:
     """Return what a valid object will do, in a few words."""
     valid = "valid as a Schedule" if found.manifest.kind == checks.CRONJOB else "valid"
     if (spec := found.spec) is None:
@@ -181,7 +181,7 @@ def simulate(
     """
     found = list(accepted(files, namespace, created_us=0))
     if not found:
-        raise errors.InvalidSetting(", ".join(files), "holds no Schedule and no CronJob")
+        raise errors.InvalidSetting(", ".join(files), "has no Schedule and no CronJob")
     zone = found[0][1].rule.timing.time_zone
     from_us = instants.parse_us(from_, zone=zone, name="--from")
     to_us = instants.parse_us(to, zone=zone, name="--to")
@@ -242,7 +242,7 @@ def _rows(
     # The digest of the action is not needed here.
     made = plan.decide(spec, None, status, now_us, target="")
     local = instants.LocalTime(spec.rule.timing.time_zone)
-    for row in () if made is None else _ended(made, spec.created_us, to_us, outages):
+    for row in () if made is None else _simulated(made, spec.created_us, to_us, outages):
         slot_us = row.pop("slotUs")
         if slot_us >= to_us:
             return
@@ -250,10 +250,10 @@ def _rows(
         yield {"schedule": spec.identity, **about, **row}
 
 
-def _ended(
+def _simulated(
     made: plan.ArmingPlan, created_us: int, to_us: int, outages: list[tuple[int, int]]
 ) -> Iterator[output.Row]:
-    """Yield the slots of a Schedule that was armed so, each with its result."""
+    """Yield the slots of a Schedule from its arming on, each with its simulated result."""
     stored, timeline = made.definition, plan.slots_of(made.definition)
     if made.missed:  # slots of ``@at`` before the creation
         past = itertools.islice(timeline.walk_back(created_us, -1), made.missed)

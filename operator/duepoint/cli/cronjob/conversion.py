@@ -333,7 +333,7 @@ _Dumper.add_representer(str, _text)
 
 
 _HEAD = (
-    "Schedules made of CronJobs; what will differ stands before each.",
+    "Schedules converted from CronJobs; above each, comments say what will differ.",
     "Suspend or delete a CronJob before its Schedule is applied, or both will run:",
     "kubectl delete cronjob NAME --cascade=orphan",
 )

@@ -263,7 +263,7 @@ class RunLog:
 
 
 def _step(event: RunEvent) -> tuple[object, ...]:
-    """Return what differs between two events of a run that say something different."""
+    """Return the fields of an event whose change makes it news to the user."""
     return event.state, event.reason, event.attempts
 
 

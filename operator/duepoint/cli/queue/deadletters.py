@@ -175,7 +175,7 @@ def _of_letters(look: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 
 @click.group("dlq", cls=options.CommandGroup)
 def dlq() -> None:
-    """Look at the dead letters: slots that were given up on; run them again, or remove them.
+    """List, replay or purge dead letters, which are slots that were given up.
 
     With Redis they are those of every namespace unless -n names one; --redis-url or the variables
     of a worker say where it is. Without Redis they come through the HTTP API, from the namespace of
@@ -273,7 +273,7 @@ async def replay(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - cli
 @_choosing
 @_of_letters
 async def purge(letters: Letters, **choice: Any) -> None:  # noqa: ANN401 - click's values
-    """Remove dead letters for good: their slots can not be replayed any more.
+    """Remove dead letters for good: their slots cannot be replayed any more.
 
     Name them by ID, as list shows them, or choose them: a dead letter must match every filter, and
     -n alone is one.

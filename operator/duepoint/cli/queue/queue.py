@@ -110,7 +110,7 @@ _MOST_POINTS = 1_000
 
 @click.group("queue", cls=options.CommandGroup)
 def queue() -> None:
-    """Look into the queue in Redis, and cut it anew; all but partition change nothing.
+    """Inspect the queue in Redis; only partition, which changes its shards, writes to it.
 
     Where it is comes from the same settings as a worker's: DUEPOINT_REDIS_URL or --redis-url.
     """
@@ -169,7 +169,7 @@ def _total(seen: inspection.IndexView, shards: Sequence[inspection.ShardView]) -
 
 
 def _total_cells(row: output.Row) -> output.Cells:
-    """Return the same for people: sizes and times in units, and lists in words."""
+    """Return the cells of ``_total`` for people: sizes and times in units, lists in words."""
     oldest = f"{row['oldestDue']} ({output.span(row['lagSeconds'])} late)"
     states = [f"{count} {state}" for state, count in row["shardStates"].items()]
     shown = {name: output.size(row[name]) for name in row if name.endswith("Bytes")}

@@ -370,7 +370,7 @@ def _suspension_of(spec: dict[str, Any]) -> str:
 
 
 def _is_agreed(found: Sequence[dict[str, Any]]) -> bool:
-    """Ask whether to resume these, whatever they were suspended for."""
+    """Ask whether to resume these Schedules, and show the reasons of their suspensions."""
     reasons = collections.Counter(one["spec"].get("suspendReason") or "" for one in found)
     shown = [
         f"{errors.quoted(reason) if reason else 'without a reason'} ({count})"

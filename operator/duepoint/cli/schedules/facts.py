@@ -189,7 +189,7 @@ async def gathered(place: options.Place, name: str) -> ScheduleFacts:
 async def lease_facts(
     server: clusters.ClusterSession, lease: str, *, is_certain: bool
 ) -> LeaseFacts | None:
-    """Read the operator's Lease; if its name is certain, a missing one means that nobody leads."""
+    """Read the operator's Lease; if its name is certain, a missing one means no leader."""
     namespace, _, name = lease.partition("/")
     try:
         found = await clusters.get(server, port.path(_LEASES, namespace, "leases", name))

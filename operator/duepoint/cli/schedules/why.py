@@ -359,7 +359,7 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
 
 
 def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
-    """Return what is known of a slot that is older than the last slots in the status."""
+    """Return what a Job or the last edit tells about a slot older than those in the status."""
     for job in facts.jobs:
         if job.slot_us == at_us:
             return _of_job(job)
