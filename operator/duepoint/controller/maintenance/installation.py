@@ -77,7 +77,7 @@ async def report(
                     fields["due"] = totals.due
                     fields["lag_seconds"] = round(totals.lag_us / _SECOND_US, 1)
         except (TimeoutError, errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.debug("the queue was not looked at", error=str(trouble))
+            telemetry.logger.debug("the queue was not read", error=str(trouble))
             fields["redis_down_since"] = state.redis_down_since or now
         else:
             fields |= {
@@ -137,7 +137,7 @@ class OtherInstalls:
         if self._health.unwell(PART, f"{message}this one is {self.own}. {_REMEDY}"):
             telemetry.logger.error("another installation", other=other, own=self.own)
             about = events.ObjectReference(namespace=seen.namespace, name=seen.name, uid=seen.uid)
-            both = f"the installations {self.own} and {other} both look after this Schedule"
+            both = f"the installations {self.own} and {other} both manage this Schedule"
             note = f"{both}. {_REMEDY}"
             record(changes.new_event(about, "Reconcile", Reason.OTHER_INSTALL, note))
 

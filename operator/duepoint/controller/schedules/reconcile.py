@@ -172,11 +172,11 @@ class Reconciler:
             if armed is Armed.HELD:  # the former timing has run since: the new one counts from now
                 task = msgspec.structs.replace(task, since_us=self._term.clock.now_us())
             if armed is Armed.COLLISION:
-                raise errors.Bug(f"another Schedule has the id of {seen.identity}; make it anew")
+                raise errors.Bug(f"another Schedule has the id of {seen.identity}; recreate it")
             if armed is Armed.APPLIED and (is_accepted or await self._request_check(wanted, known)):
                 break
         else:
-            raise errors.Bug(f"the definition of {seen.identity} does not come to rest")
+            raise errors.Bug(f"the definition of {seen.identity} keeps changing")
 
         # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
         # API server must not keep an edit out of the queue.

@@ -205,7 +205,7 @@ async def watch(term: TermContext, *, credentials: Credentials) -> None:
     Requests a comparison whenever kopf has listed.
     """
     live = functools.partial(_live_once, term, credentials)
-    await term.until_done("watch", live, "watch ended; it is begun again")
+    await term.until_done("watch", live, "watch ended; starting it again")
 
 
 async def _live_once(term: TermContext, credentials: Credentials) -> None:
