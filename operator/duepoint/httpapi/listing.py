@@ -51,7 +51,7 @@ async def members(call: Call) -> HttpResponse:
     pages, record = call.shared.queue.members.pages, call.owned.record
     is_by_due = since_us is not None or until_us is not None
     if prefix and (is_by_due or not memberjson.is_id(prefix)):
-        why = "cannot stand beside a due time" if is_by_due else memberjson.wrong_id(prefix)
+        why = "cannot be combined with a due time" if is_by_due else memberjson.wrong_id(prefix)
         raise OperationProblem("InvalidParameter", why, field="prefix")
     if is_by_due:
         first = max(0, since_us or 0)

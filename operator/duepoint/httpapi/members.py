@@ -86,7 +86,7 @@ async def put(call: Call) -> HttpResponse:
     if_match = call.tag("If-Match")
     if_none = call.tag("If-None-Match")
     if if_match and if_none:
-        message = "cannot stand beside If-Match"
+        message = "cannot be combined with If-Match"
         raise OperationProblem("InvalidParameter", message, field="If-None-Match")
     if if_none not in ("", "*"):
         message = 'write "*" without quotes'

@@ -29,12 +29,12 @@ _MATCH, _, _KEY, _SAFETY = DECIDING
 OPERATIONS: Final = (
     Operation(
         "getSet", "GET", "", listing.summary, ("get",),
-        "The set: state, limits, and what it holds now", answers={200: SetView},
+        "The set: its state, limits and current counts", answers={200: SetView},
     ),
     Operation(
         "listMembers", "GET", "/schedules", listing.members, ("list",),
-        "Members, in the order of the hashes of their ids, or by due time; what does not change "
-        "meanwhile comes exactly once",
+        "Members, in the order of the hashes of their ids, or by due time; those that do not "
+        "change meanwhile are listed exactly once",
         ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: [MemberView]},
         limit=(100, 5_000),
     ),
@@ -59,7 +59,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "deleteMember", "DELETE", "/schedules/{id}", members.delete, ("delete",),
-        "Remove a member; what a worker has already claimed of it may still fire",
+        "Remove a member; a slot that a worker has already claimed may still fire",
         answers={204: None}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
@@ -88,7 +88,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "replayDeadLetters", "POST", "/deadletters:replay", listing.replay, ("replay",),
-        "Run slots again that were given up", body=listing.Replay,
+        "Replay slots that were given up", body=listing.Replay,
         answers={200: Replayed}, headers=(_KEY,),
     ),
 )  # fmt: skip
@@ -107,7 +107,7 @@ _RUN = "`run` on the Schedule"
 PAGES: Final = (
     Operation(
         "whoAmI", "GET", "/whoami", objects.whoami, (),
-        "Whose token it is, and which namespaces they may list", answers={200: objects.Whoami},
+        "The token's owner, and the namespaces that they may list", answers={200: objects.Whoami},
         rights="a valid token", base=_ROOT,
     ),
     Operation(
@@ -136,24 +136,24 @@ PAGES: Final = (
     ),
     Operation(
         "suspendSchedule", "POST", "/suspend", objects.suspend, (),
-        "Hold a Schedule: none of its slots runs until it resumes", body=objects.Suspension,
+        "Suspend a Schedule: none of its slots runs until it resumes", body=objects.Suspension,
         answers={200: objects.Suspended}, rights="`get` and `patch` on the Schedule",
         base=_OF_SCHEDULE,
     ),
     Operation(
         "resumeSchedule", "POST", "/resume", objects.resume, (),
-        "Let a Schedule go on; slots of the suspension do not run",
+        "Resume a Schedule; slots of the suspension do not run",
         answers={200: objects.Suspended}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
         "forecastLoad", "GET", "/forecast", queueviews.forecast, (),
-        "How many slots of Schedules each coming hour, and its worst minute, has",
+        "The number of slots of Schedules in each coming hour, and in its worst minute",
         ("namespace", "days", "timeZone"), answers={200: queueviews.Forecast}, rights=_LIST,
         base=_ROOT,
     ),
     Operation(
         "getQueue", "GET", "/queue", queueviews.queue, (),
-        "How full the queue is, how late, and who works on it",
+        "The queue: its points, its lag and its workers",
         ("namespace",), answers={200: queueviews.QueueView}, rights=_LIST, base=_ROOT,
     ),
     Operation(
@@ -164,7 +164,7 @@ PAGES: Final = (
     ),
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, (),
-        "Run slots of Schedules again that were given up", body=listing.Replay,
+        "Replay slots of Schedules that were given up", body=listing.Replay,
         answers={200: Replayed},
         rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",
         base=_OF_NAMESPACE,

@@ -27,24 +27,24 @@ class Kind(NamedTuple):
 
 #: The code tells a program what to do; ``field`` and ``detail`` say what is wrong.
 KINDS: Final = {
-    "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not JSON of one meaning"),
+    "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not unambiguous JSON"),
     "InvalidField": Kind(400, "A field is unknown, missing or wrong"),
     "InvalidParameter": Kind(400, "A query parameter or header is unknown, repeated or wrong"),
     "Unauthenticated": Kind(401, "There is no valid bearer token"),
     "Forbidden": Kind(403, "The owner of the token may not do this"),
-    "NotFound": Kind(404, "There is nothing here for the owner of the token"),
+    "NotFound": Kind(404, "The object does not exist, or the owner of the token may not see it"),
     "NoSuchMember": Kind(404, "The set has no such member"),
-    "MethodNotAllowed": Kind(405, "The path does not take this method"),
+    "MethodNotAllowed": Kind(405, "The path does not support this method"),
     "RequestTimeout": Kind(408, "The request did not arrive in time"),
-    "Conflict": Kind(409, "Something else of this name, place or key is in the way"),
+    "Conflict": Kind(409, "The name, place or key is already in use"),
     "DurabilityUnavailable": Kind(409, "The servers cannot give this durability"),
     "IdempotencyInProgress": Kind(409, "A request with this key is being carried out"),
     "NotActive": Kind(409, "The member, Schedule or set is suspended or stalled"),
     "SetDeleting": Kind(409, "The set is being deleted"),
     "SetFull": Kind(409, "The set has as many members as it may have"),
-    "PreconditionFailed": Kind(412, "The member is another version than was asked for"),
+    "PreconditionFailed": Kind(412, "The member has another version than the request requires"),
     "PayloadTooLarge": Kind(413, "A body, row or payload is too large"),
-    "UnsupportedMediaType": Kind(415, "The body is of a type that is not read here"),
+    "UnsupportedMediaType": Kind(415, "The content type of the body is not supported"),
     "InvalidSchedule": Kind(
         422, "The expression is wrong, or names no time, or the object is refused"
     ),
@@ -52,7 +52,7 @@ KINDS: Final = {
     "TooManyRequests": Kind(429, "There are more requests than the limit allows"),
     "HeadTooLarge": Kind(431, "The URL is too long, or there are too many or too large headers"),
     "InternalError": Kind(500, "The API failed; its log says why"),
-    "NotDurable": Kind(503, "The change is stored, but not as safely as was asked for"),
+    "NotDurable": Kind(503, "The change is stored, but without the requested durability"),
     "Unavailable": Kind(503, "Redis or the Kubernetes API server cannot take the request now"),
 }
 _BY_STATUS: Final = {

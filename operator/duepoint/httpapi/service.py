@@ -95,7 +95,7 @@ class ServerCertificate:
             self.context.load_cert_chain(cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:
             name = settings.variable("tls_cert_file")
-            message = f"{cert_file} and {self._key_file} are no certificate and its key ({error})"
+            message = f"{cert_file} and {self._key_file} are not a key pair ({error})"
             raise errors.InvalidSetting(name, message) from error
 
     async def watch(self) -> None:
