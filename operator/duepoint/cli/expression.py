@@ -171,13 +171,13 @@ def _clock_changes(
     """Yield what happens to the expression at the next gap and the next overlap that affect it."""
     zone = local.zone
     if not isinstance(known, cron.Cron):
-        yield "It takes no notice of daylight saving."
+        yield "It ignores daylight saving."
         return
     if zone.starts[1:] == () or zone.starts[-1] * _SECOND_US <= from_us:
         yield f"The clocks of {zone.name} do not change."
         return
     if syntax.parse(text, identity=identity).sweeping:
-        yield "Its rhythm goes on through changes of the clock; dst means nothing here."
+        yield "Its period continues through clock changes; dst has no effect on it."
         return
     changes: dict[bool, str] = {}
     days: dict[bool, str] = {}
@@ -202,7 +202,7 @@ def _clock_changes(
         if len(changes) == 2:
             break
     next_days = " and ".join(days.values())
-    none = f"No change of the clock concerns its times; the next ones are on {next_days}."
+    none = f"No clock change affects its times; the next changes are on {next_days}."
     yield from changes.values() or [none]
 
 

@@ -80,7 +80,7 @@ def _carry_out(
                             return
                         waited = time.monotonic() - began
                         if not status and waited > _PATIENCE_SECONDS:
-                            output.complain("no operator has looked at it yet; does one run?")
+                            output.complain("no operator has processed it yet; is one running?")
                             began = float("inf")
                         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -171,7 +171,7 @@ def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     if waited and state == "Failed":
         raise click.exceptions.Exit(output.FAILED)
     if waited and state != "Complete":
-        output.complain(f"it had not ended when the time was over. {_how_to_end(run)}")
+        output.complain(f"it did not end within the timeout. {_how_to_end(run)}")
         raise click.exceptions.Exit(NOT_ENDED)
 
 

@@ -181,7 +181,7 @@ def _whole_seconds(text: str) -> int:
     type=options.Converted(_whole_seconds),
     help="A slot that has not begun so long after its time is missed; whole seconds.",
 )  # fmt: skip
-@click.option("--suspend", is_flag=True, help="Hold it until it is put without this.")
+@click.option("--suspend", is_flag=True, help="Suspend it until it is put without this.")
 @options.output_format
 @apisession.asking
 async def put(

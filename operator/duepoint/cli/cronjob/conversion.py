@@ -121,7 +121,7 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     zone, former = inside["zone"] or "Etc/UTC", spec.pop("timeZone", None)
     if zone != _OF_THE_MACHINE:
         spec["timeZone"] = zone
-        notes.append(note("spec.timeZone", f"{zone} stood inside the schedule"))
+        notes.append(note("spec.timeZone", f"{zone} was inside the schedule"))
     if former not in (None, zone):
         notes.append(
             note("spec.timeZone", f"was {errors.quoted(former)}, which the zone inside overruled")

@@ -41,7 +41,7 @@ _PAGE = 100
 _WHY = {
     "waiting": "this slot waits in the queue already",
     "gone": "another command replayed or purged it just now",
-    "absent": "the queue holds no definition of this uid: the Schedule was deleted or is not armed",
+    "absent": "the queue has no definition of this uid: the Schedule was deleted or is not armed",
     "forbidden": "you may not run its Schedule: ask for the verb run on it",
     "unreadable": "the letter names no Schedule and slot: its point could not be read",
     "missing": "there is no such dead letter",

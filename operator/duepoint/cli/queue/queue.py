@@ -320,8 +320,8 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> Non
     if wanted and await opened.resharding.ask(wanted) is resharding.ReshardingAnswer.OTHER:
         raise errors.InvalidSetting(
             "--shards",
-            f"{wanted}: the queue is just being cut into another number;"
-            " see duepoint queue partition, and ask again afterwards",
+            f"{wanted}: a change to another number is in progress;"
+            " see duepoint queue partition, and repeat this afterwards",
         )
     former = None
     while True:
@@ -334,7 +334,7 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> Non
             break
         await asyncio.sleep(_LOOK_SECONDS)
     if wanted not in (None, seen.shards):
-        output.complain(f"another command has asked for {seen.shards} shards since")
+        output.complain(f"another command has requested {seen.shards} shards since")
         raise click.exceptions.Exit(output.FAILED)
 
 
@@ -353,7 +353,7 @@ def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:
 
 def _line(seen: resharding.ReshardingProgress) -> str:
     if seen.wanted:
-        return f"{seen.shards} shards; {seen.wanted} are asked for, waiting for the operator"
+        return f"{seen.shards} shards; {seen.wanted} are requested, waiting for the operator"
     if not seen.former_shards:
         moved = f"; {seen.moved} definitions were moved" if seen.moved else ""
         return f"{seen.shards} shards{moved}"

@@ -244,7 +244,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done;
     metavar="TIME|DURATION",
     type=options.Converted(_until),
     help="Resume by itself then: RFC 3339 (UTC without an offset), or a duration such as 2h."
-    " Unset: when somebody resumes it.",
+    " Unset: when a user resumes it.",
 )
 @_dry_run
 @options.output_format

@@ -363,7 +363,7 @@ def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
     for job in facts.jobs:
         if job.slot_us == at_us:
             return _of_job(job)
-    text = "it has ended, and the last slots of the status do not reach back to it"
+    text = "it has ended, and is older than the last slots in the status"
     if at_us < facts.edited_us:
         edited = instants.utc_text(facts.edited_us)
         text += f"; slots before an edit of the timing do not run, and the last was at {edited}"
