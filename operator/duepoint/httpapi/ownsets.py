@@ -73,13 +73,13 @@ class OwnSet:
         self.check_active()
 
     def check_active(self) -> None:
-        """Raise a Problem if members cannot run: the set is being deleted, or its spec is wrong."""
+        """Raise a Problem if members cannot run: the set is being deleted, or is stopped."""
         record = self.record
         if record.state is SetState.DELETING:
             raise OperationProblem("SetDeleting", DELETING)
         if record.state is SetState.STALLED:
-            message = "the spec of the set is wrong; its condition Stalled says why"
-            raise OperationProblem("NotActive", message)
+            why = "its spec is wrong (see its condition Stalled), or its object is missing"
+            raise OperationProblem("NotActive", f"the set is stopped: {why}")
 
 
 #: The code, the message and the field of outcomes that are refusals.
