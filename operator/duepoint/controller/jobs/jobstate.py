@@ -175,8 +175,7 @@ class LateRequests:
     def record(self, started: RunEvent) -> None:
         """Record a worker's report that a Job exists. Idempotent."""
         name = started.namespace, started.job_name
-        until_us = self._reported.pop(name, 0)
-        may_repeat = started.may_come_again or until_us
+        may_repeat = self._reported.pop(name, 0) or started.may_come_again
         self._reported[name] = started.at_us + errors.LATE_US if may_repeat else 0
         if len(self._reported) > _MOST_REMEMBERED:
             self._reported.popitem(last=False)
@@ -187,8 +186,9 @@ class LateRequests:
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Return until when the Job must stay; an instant in the past if it may be deleted."""
-        name = job.namespace, job.name
-        until_us = self._reported.get(name, job.created_us + errors.LATE_US)
+        until_us = self._reported.get((job.namespace, job.name), 1)
+        if until_us:  # the worker's clock, which follows Redis's, may be behind the API server's
+            until_us = max(until_us, job.created_us + errors.LATE_US)
         if 0 < job.slot_us <= self._claims_lost_us:
             until_us = max(until_us, self._claims_lost_us + _LOST_CLAIM_US + errors.LATE_US)
         return until_us
