@@ -401,7 +401,7 @@ async def answering(
     health: services.Health,
     users: kubeapi.UserSessions | None = None,
 ) -> AsyncIterator[application.Application]:
-    """Build the HTTP API and yield what answers its requests; ``users``: of the dashboard."""
+    """Build the HTTP API and yield its application; ``users``: API sessions for the dashboard."""
     from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
 
     queue = open_queue(chosen, clock)
@@ -417,13 +417,13 @@ async def answering(
         await queue.close()
 
 
-# -- what all processes have ----------------------------------------------------------------
+# -- for all processes ----------------------------------------------------------------------
 
 
 def serving(
     chosen: settings.Settings, health: services.Health, process: str
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """Serve probes, and the metrics of a command, within the context."""
+    """Serve the probes and metrics of this process within the context."""
     host, port = chosen.listen_address, chosen.http_port
     return probes.serving(health, host=host, port=port, registry=telemetry.processes[process])
 
@@ -450,7 +450,7 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
 
 
 def _identity_file(chosen: settings.OperatorSettings) -> Path:
-    """Return the file with our name on the Lease, so that a restarted container leads at once."""
+    """Return the file that keeps our Lease name, so that a restarted container leads at once."""
     name = f"duepoint-{chosen.namespace}-{chosen.installation}-{chosen.identity}.lease"
     return Path(tempfile.gettempdir()) / name
 
@@ -461,7 +461,7 @@ def has_own_streams(chosen: settings.Settings) -> bool:
 
 
 def draining_on_signals(drain: Callable[[], object]) -> None:
-    """Drain on the first SIGTERM or SIGINT; a second one ends the process at once."""
+    """Call ``drain`` on the first SIGTERM or SIGINT; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def first(number: signal.Signals) -> None:

@@ -20,13 +20,13 @@ from duepoint.services import Health
 #: Clocks that are further apart differ. The API server gives its time in whole seconds.
 LIMIT_US = 2_000_000
 #: An answer that took longer is too imprecise for a comparison.
-_LONGEST_WAY_SECONDS = 2.0
+_LONGEST_ROUND_TRIP_SECONDS = 2.0
 #: Longest wait for an answer.
 _ASK_SECONDS = 5.0
 #: Time between comparisons, and the shorter one until the clock is found right.
 _COMPARE_SECONDS = 10.0
 _DOUBT_SECONDS = 1.0
-#: How long work may wait for the comparison before its caller is told why.
+#: How long ``before_work`` waits for the first good comparison before it raises.
 _PATIENCE_SECONDS = 5.0
 
 #: The part of a process's health that says whether its clock is right.
@@ -65,10 +65,10 @@ class ComparedClock:
 
         None if the answer took too long.
         """
-        way = self.monotonic() - asked
-        if way > _LONGEST_WAY_SECONDS:
+        seconds = self.monotonic() - asked
+        if seconds > _LONGEST_ROUND_TRIP_SECONDS:
             return None
-        return self._own.now_us() - other_us - int(way / 2 * MICROSECONDS_PER_SECOND)
+        return self._own.now_us() - other_us - int(seconds / 2 * MICROSECONDS_PER_SECOND)
 
     def _monotonic_us(self) -> int:
         return int(self._own.monotonic() * MICROSECONDS_PER_SECOND)
@@ -146,7 +146,7 @@ class ClockWatch:
 
 
 def _trouble(skews: Mapping[str, int], unknown: Iterable[str]) -> str:
-    """Return what is wrong, from the clocks that differ and those that are not known."""
+    """Return the message about clocks that differ, and about those that did not answer."""
     apart = " and ".join(f"{_apart(skew_us)} {whose}" for whose, skew_us in skews.items())
     more = "".join(f", and {whose} is not known" for whose in unknown)
     return (

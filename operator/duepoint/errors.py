@@ -1,8 +1,8 @@
 """The exceptions of Duepoint, ordered by what the caller should do next.
 
 Expected outcomes (nothing due, lost the lease, target said no, conflict) are return values and
-never appear here. Library exceptions stop at their adapter, chained with ``from``. Messages say
-what was attempted, the object and what to do; they hold no secrets and have a bounded length.
+never appear here. Library exceptions stop at their adapter, chained with ``from``. Messages name
+the attempt, the object and what to do; they contain no secrets and have a bounded length.
 
 ::
 
@@ -13,7 +13,7 @@ what was attempted, the object and what to do; they hold no secrets and have a b
     ├── TryLater             another system has trouble: wait ``retry_after_seconds`` and repeat
     │   ├── QueueUnavailable     Redis cannot be reached, is loading, read-only, full or moving
     │   └── ApiUnavailable       the API server cannot be reached, throttles, or answers 5xx
-    ├── WorldChanged         what was read is out of date: read again, then decide again
+    ├── WorldChanged         the caller's data is out of date: read again, then decide again
     └── Bug                  an invariant of ours does not hold: crash loudly
 """
 
@@ -70,7 +70,7 @@ class InvalidSpec(DuepointError):
 
 
 class InvalidExpression(DuepointError):
-    """An expression text that names no instants.
+    """A schedule text that is wrong, or that names no instant.
 
     Attributes:
         field: the part of the expression, such as ``minute``, or None for the whole text.
@@ -125,7 +125,7 @@ class ApiUnavailable(TryLater):
 
 
 class WorldChanged(DuepointError):
-    """What was read before is out of date."""
+    """The data that the caller read before is out of date."""
 
 
 class Bug(DuepointError):

@@ -79,7 +79,7 @@ _hook: Hook | None = None
 
 def install(hook: Hook | None) -> None:
     """Call ``hook`` at every point from now on; None removes it. For tests."""
-    global _hook  # noqa: PLW0603 - of the process, as a crash is
+    global _hook  # noqa: PLW0603 - one for the process
     _hook = hook
 
 

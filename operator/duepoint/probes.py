@@ -55,11 +55,11 @@ class Page:
         clock = asyncio.get_running_loop()
         async with self._making:
             if clock.time() >= self._fresh_until:
-                self._text = await self._made()
+                self._text = await self._rendered()
                 self._fresh_until = clock.time() + PAGE_SECONDS
         return self._text
 
-    async def _made(self) -> bytes:
+    async def _rendered(self) -> bytes:
         for refresh in tuple(telemetry.before_scrape):
             await refresh()
         parts = []
@@ -85,7 +85,7 @@ async def serving(
 
     async def answer(request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
-            return _text(405, "GET it\n")
+            return _text(405, "use GET\n")
         match request.target.partition("?")[0]:
             case "/healthz":
                 return _text(200, "ok\n")
@@ -96,7 +96,7 @@ async def serving(
             case "/metrics":
                 kind = ("Content-Type", prometheus_client.CONTENT_TYPE_LATEST)
                 return HttpResponse(200, (kind,), await page.text())
-        return _text(404, "/healthz, /readyz and /metrics are here\n")
+        return _text(404, "try /healthz, /readyz or /metrics\n")
 
     server = httpserver.HttpServer(answer, _refusal, _LIMITS)
     try:

@@ -71,16 +71,16 @@ def parse(text: str) -> Address:
         raise ValueError("has a # in it; write %23 for one inside a name or a password")
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
-    wishes = _parameters(parts.query)
+    parameters = _parameters(parts.query)
     address = Address(
         kind=kinds[suffix],
         tls=base == "rediss",
         username=urllib.parse.unquote(username) or None,
         password=urllib.parse.unquote(password) or None,
-        server_name=wishes.get("server_name", ""),
-        sentinel_username=wishes.get("sentinel_username", ""),
+        server_name=parameters.get("server_name", ""),
+        sentinel_username=parameters.get("sentinel_username", ""),
     )
-    database = wishes.get("db", "")
+    database = parameters.get("db", "")
     if base == "unix":
         if not parts.path.strip("/"):
             raise ValueError("names no socket; write unix:///path")
@@ -100,7 +100,7 @@ def _on_network(address: Address, hosts: str, path: str, database: str) -> Addre
         primary = urllib.parse.unquote(primary)
         if not primary:
             raise ValueError(
-                "does not say what Sentinel calls the primary;"
+                "does not name the primary in Sentinel;"
                 " write redis+sentinel://host1:26379,host2:26379/primary-name"
             )
     number = _database(path or database)
@@ -134,7 +134,7 @@ def _parameters(query: str) -> dict[str, str]:
         if name not in _PARAMETERS:
             known = ", ".join(_PARAMETERS)
             raise ValueError(
-                f'has a parameter "{name[:40]}" that is unknown here; known are {known}, and the '
-                "rest has settings of its own"
+                f'has the unknown parameter "{name[:40]}"; known are {known}, and everything else '
+                "has a setting of its own"
             )
     return found

@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Health:
-    """The reports of all parts of the process: None means well, a text is the trouble."""
+    """The reports of all parts of the process: each is None if the part works, else its trouble."""
 
     _troubles: dict[str, str | None] = field(default_factory=dict)
 
@@ -73,9 +73,9 @@ async def beside(service: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def backoff(*, first_seconds: float, most_seconds: float) -> Iterator[float]:
-    """Yield endless waits in seconds: doubling from first to most, with jitter in the upper half.
+    """Yield waits in seconds without end: doubling from first to most, each with jitter.
 
-    The lower half has no jitter, so that no retry comes at once.
+    Jitter takes away at most half of a wait, so that no retry comes at once.
     """
     ceiling = first_seconds
     while True:

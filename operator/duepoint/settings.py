@@ -132,7 +132,7 @@ def _true_or_false(value: str) -> bool:
     return _one_of("true", "false")(value) == "true"
 
 
-def _weaknesses(value: str) -> tuple[str, ...]:
+def _insecure_options(value: str) -> tuple[str, ...]:
     return tuple(_one_of("http", "tls")(word) for word in _words(value))
 
 
@@ -276,7 +276,7 @@ class WorkerSettings(Settings):
         _networks, (), "address ranges of the cluster's Pods, Services and nodes"
     )
     webhook_insecure: tuple[str, ...] = _setting(
-        _weaknesses,
+        _insecure_options,
         (),
         "what webhooks may do without, separated by commas: http (https to public hosts), tls (the "
         "verification of their receiver's certificate)",

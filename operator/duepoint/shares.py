@@ -167,7 +167,7 @@ _WEIGHT = 0.1
 
 @dataclass(slots=True)
 class Pace:
-    """How fast turns come free: those of one receiver, of one namespace, or of all Jobs.
+    """Measures how fast turns at one receiver, of one namespace, or of all Jobs come free.
 
     Attributes:
         moved_at: when a turn last came free, or turns became scarce.
@@ -207,7 +207,7 @@ class Pace:
         return max(PATIENCE_SECONDS, 2 * expected)
 
     def put_off(self, now: float, owner: str = "") -> float:
-        """Return after how many seconds the next delivery without a turn should come back.
+        """Put a delivery off; return after how many seconds it should come back.
 
         Args:
             owner: each owner has a sequence of its own, so that none delays another.
@@ -301,7 +301,7 @@ class BytesCache(Generic[KeyT, ValueT]):
 
 # -- places of connections -------------------------------------------------------------------------
 
-#: Whoever has one address of an IPv6 network of this size has all of them (RFC 6177).
+#: Prefix length of an IPv6 network whose addresses all belong to one site (RFC 6177).
 _NETWORK_V6 = 64
 
 
@@ -368,7 +368,7 @@ class ConnectionPlaces(Generic[PlacedT]):
 
 
 def owner_of(address: str) -> str:
-    """Return whom an address counts for: itself, or for IPv6 its owner's network."""
+    """Return the owner that a connection counts for: its IPv4 address, or its IPv6 network."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -99,7 +99,7 @@ class BulkHistogram(Collector):
 
 
 class _FilledBy(CollectorRegistry):
-    """A registry that passes collectors to those of some processes, and to the common one."""
+    """Passes collectors to the registries of some processes, and to the common registry."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ run_results_total = Counter(
 )
 slots_total = Counter(
     "duepoint_slots",
-    "Slots that ended, and how.",
+    "Slots that ended, by outcome.",
     ["namespace", "outcome", "reason"],
     registry=_WORKER,
 )
@@ -166,7 +166,7 @@ reclaimed_total = Counter(
 )
 unreadable_total = Counter(
     "duepoint_unreadable",
-    "Members and records of no known format that were met.",
+    "Members and records found in an unknown format.",
     ["kind"],
     registry=_ALL,
 )
@@ -203,13 +203,13 @@ circuits_open = Gauge(
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.", registry=_OPERATOR)
 dead_letters_dropped_total = Counter(
     "duepoint_dead_letters_dropped",
-    "Dead letters that went because their namespace had more than it may keep.",
+    "Dead letters dropped because their namespace exceeded its limit.",
     ["namespace"],
     registry=_WORKER,
 )
 outcomes_dropped_total = Counter(
     "duepoint_outcomes_dropped",
-    "Entries of outcomes that were dropped before they were in a status.",
+    "Entries of outcomes that were dropped before a status showed them.",
     registry=_OPERATOR,
 )
 queue_problems = Gauge(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 class NamedServer(ssl.SSLContext):
-    """A context for servers with one name, whatever the address of the connection.
+    """A TLS context that verifies one server name, whatever address a connection uses.
 
     Attributes:
         server_name: the name to request (SNI) and to verify.

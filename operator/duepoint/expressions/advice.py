@@ -2,7 +2,7 @@
 
 Each rule is a pattern over the whole item, in capitals, with the most probable intention. The first
 rule that matches gives the hint; the last one always matches. An error is clear without its hint;
-the hint saves a look into the documentation.
+the hint saves reading the documentation.
 
 Most wrong zone names are valid ones in another case, a city without its continent, an offset, an
 abbreviation (which several places share, so the hint names one as an example), or a typing mistake.
@@ -24,7 +24,7 @@ _OF_WEEKDAYS = {
 }
 _OF_ITEMS = {
     r"CRON\(.*": 'take "cron(" and ")" out, and the last field, which is the year there',
-    r"-.*|.*(?:--|/-).*": "there are no negative values",
+    r"-.*|.*(?:--|/-).*": "values cannot be negative",
     r"R(?:[/(].*)?": "write H, which is the same on every replica",
     r"\*?(\d{1,9})[SMHD]": 'a step has no unit; write "*/{0}" or "@every" and a duration',
     r"\*?/(\d{1,9})[A-Z]+": 'a step has no unit; write "*/{0}"',
@@ -59,9 +59,9 @@ _FIELD_COUNTS = (
 
 #: Macros of other schedulers, and ones that people might expect.
 _ELSEWHERE = {
-    "@reboot": 'nothing boots here; for once write "@at" and an instant',
+    "@reboot": 'nothing boots here; to run once, write "@at" and an instant',
     "@manual": 'write "@never"',
-    "@once": 'write "@at" and an instant, or "@never" for what is only triggered',
+    "@once": 'write "@at" and an instant, or "@never" to run only when triggered',
     "@minutely": 'write "* * * * *"',
     "@secondly": 'write "@every 1s"',
     "@weekdays": 'write "0 0 * * 1-5"',
@@ -73,8 +73,8 @@ _ELSEWHERE = {
 
 _CHARACTERS = (
     ("\"'`\u2018\u2019\u201c\u201d", "take the quotes out of the schedule"),
-    ("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000", "it looks like a blank; type a plain one"),
-    ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff", "it is invisible; type the schedule anew"),
+    ("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000", "it looks like a space; type a plain one"),
+    ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff", "it is invisible; type the schedule again"),
     ("\u2010\u2011\u2012\u2013\u2014\u2212\uff0d", 'write a plain "-"'),
     ("\u2217\uff0a\u00d7", 'write a plain "*"'),
     ("$", 'the last day of the month is "L"'),
@@ -193,7 +193,7 @@ _ABBREVIATIONS = {
 }
 _LOCAL = {"local", "localtime", "system", "default"}
 _OFFSET = re.compile(r"(?:utc|gmt|etc/utc|etc/gmt)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
-_LONGEST_LOOKED_AT = 40
+_LONGEST_COMPARED = 40
 _EXAMPLE = 'write a name such as "Europe/Rome" or "Etc/UTC"'
 
 
@@ -201,7 +201,7 @@ def for_zone(zone: str, known: frozenset[str]) -> str:
     """Return a hint for an unknown zone; fast, because a tenant may send many wrong names."""
     wanted = re.sub(r"\s+", "_", zone.strip().lower())
     if wanted in _LOCAL:
-        return f"no machine's own zone is used; {_EXAMPLE}"
+        return f"the zone of a machine is never used; {_EXAMPLE}"
     whole, cities = _names(known)
     if wanted in whole:
         return f'write it as "{whole[wanted]}"'
@@ -221,7 +221,7 @@ def _for_offset(offset: re.Match[str]) -> str:
         return 'write "Etc/UTC"'
     turned = "-" if sign == "+" else "+"
     return (
-        f"an offset knows no daylight saving; write the name of a place, "
+        f"an offset has no daylight saving; write the name of a place, "
         f'or "Etc/GMT{turned}{hours}", whose sign is the other way round'
     )
 
@@ -241,9 +241,9 @@ def _names(known: frozenset[str]) -> tuple[dict[str, str], dict[str, str]]:
 def _near(wanted: str, whole: dict[str, str], cities: dict[str, str]) -> str | None:
     """Return the most similar name; whole names first, then their last parts.
 
-    Only names of the same first letter and nearly the same length are compared: it takes time.
+    To save time, compare only names with the same first letter and nearly the same length.
     """
-    if not 3 <= len(wanted) <= _LONGEST_LOOKED_AT:
+    if not 3 <= len(wanted) <= _LONGEST_COMPARED:
         return None
     if (longer := whole.get(wanted.rpartition("-")[0])) is not None:
         return longer  # US/Pacific-New was one

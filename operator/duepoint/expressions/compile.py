@@ -39,14 +39,14 @@ def compile_expression(
     from_us: int | None = None,
     zone_data: str = "",
 ) -> expression.Expression:
-    """Compile the text.
+    """Compile a schedule's text to its slots.
 
     Args:
         text: five to seven cron fields, a macro, ``@every D``, ``@at T`` or ``@never``. White space
             around it is ignored; positions in errors count from the first other character.
         time_zone: IANA name; checked for every form, used by cron.
-        gap: what happens to fixed times that do not exist.
-        overlap: which of two equal fixed times counts.
+        gap: what happens to fixed times that the clock skips.
+        overlap: which one counts when a fixed time comes twice.
         identity: ``namespace/name``, hashed by H fields.
         anchor_us: slot 0 of ``@every``: ``startTime``, else the creation.
         whole_seconds: whether the target is a jobTemplate, whose names contain whole seconds.
@@ -101,10 +101,10 @@ def _check_characters(text: str) -> None:
         )
     if prefix := re.search(r"(?<![A-Za-z])(?:CRON_)?TZ=(\S*)", text, re.IGNORECASE):
         zone = prefix[1] if timezones.is_known(prefix[1]) else "Europe/Rome"
-        at, what = prefix.start(), "a schedule has no TZ= or CRON_TZ= in it"
+        at, what = prefix.start(), "TZ= and CRON_TZ= are not part of a schedule"
         hint = f"use the field timeZone, such as timeZone: {zone}"
     elif variable := re.search(r"\$[{(]?\w+[})]?", text):
-        at, what = variable.start(), f"{variable[0]} is a variable that nothing has replaced"
+        at, what = variable.start(), f"{variable[0]} is a variable that was not replaced"
         hint = "put its value in before you apply the manifest"
     elif wrong := _NOT_ALLOWED.search(text):
         at, what = (
@@ -131,7 +131,7 @@ def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
         )
 
 
-# -- several as one, and a part of one -------------------------------------------------------------
+# -- several expressions as one, and a window of one -----------------------------------------------
 
 # A Schedule may list several texts; an instant that two of them name is one slot. The next and the
 # previous slot are the nearest of the members' own. The count is the sum of the members' counts
@@ -144,7 +144,7 @@ MOST_LOOKED_UP = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The union of the members' slots; without members there is none, as with ``@never``."""
+    """The union of the members' slots; without members it has none, as with ``@never``."""
 
     members: tuple[expression.Expression, ...]
 
@@ -178,7 +178,7 @@ class Merged:
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
-    """Return one expression for all; a single one as it is."""
+    """Return the union of the expressions; a single one is returned unchanged."""
     distinct = tuple(dict.fromkeys(expressions))
     return distinct[0] if len(distinct) == 1 else Merged(distinct)
 
@@ -225,18 +225,18 @@ def windowed(
     )
 
 
-#: Bytes of an expression and of its rule, without times and days.
-_OF_EACH, _OF_A_CRON = 1_000, 1_800
+#: Bytes of an expression and its rule, without times and days.
+_EXPRESSION_BYTES, _CRON_BYTES = 1_000, 1_800
 
 
 def size_of(compiled: expression.Expression) -> int:
-    """Return the most bytes that it can take, with its caches; shared parts count in full."""
+    """Return the most bytes an expression takes, with its caches; shared parts count in full."""
     match compiled:
         case cron.Cron():
-            return _OF_A_CRON + compiled.pattern.size_bytes
+            return _CRON_BYTES + compiled.pattern.size_bytes
         case Merged():
-            return _OF_EACH + sum(map(size_of, compiled.members))
+            return _EXPRESSION_BYTES + sum(map(size_of, compiled.members))
         case Windowed():
-            return _OF_EACH + size_of(compiled.inner)
+            return _EXPRESSION_BYTES + size_of(compiled.inner)
         case _:
-            return _OF_EACH
+            return _EXPRESSION_BYTES

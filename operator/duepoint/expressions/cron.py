@@ -32,14 +32,14 @@ _SECOND_US = expression.SECOND_US
 
 
 class Gap(enum.StrEnum):
-    """What happens to a fixed time on a day without it."""
+    """What happens to a fixed time on a day when the clock skips it."""
 
     RUN_ONCE = "RunOnce"
     SKIP = "Skip"
 
 
 class Overlap(enum.StrEnum):
-    """Which of two equal local times a fixed time uses."""
+    """Which one counts when a fixed time comes twice on a day."""
 
     FIRST = "First"
     SECOND = "Second"

@@ -24,7 +24,7 @@ NEVER = "@never"
 
 SHORTEST_US = 100_000
 SHORTEST_WITH_JOB_US = expression.SECOND_US
-#: The period of ``@at``: there is no slot but the first.
+#: The period of ``@at``: so long that only the first slot is in range.
 _ONCE_US = expression.LAST_US + 1
 
 
@@ -82,7 +82,7 @@ _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
-#: The same with less: what a hint completes.
+#: The same with missing parts, which a hint adds.
 _NEARLY = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?"
     r"\s*(Z|UTC|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?",

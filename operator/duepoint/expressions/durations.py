@@ -40,7 +40,7 @@ _PART = re.compile(
 
 
 class InvalidDuration(ValueError):
-    """A text is not a valid duration; ``huge`` if it is one, but beyond every calendar."""
+    """A text is not a valid duration; ``huge``: it is one, but longer than any calendar."""
 
     def __init__(self, message: str, *, huge: bool = False) -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ BEFORE = -BEYOND
 
 
 class Pattern:
-    """Naive local times; immutable to its users, but caches the last used year.
+    """The matching local times; immutable to its users, but caches the last used year.
 
     Attributes:
         per_day: how many times of day match.
@@ -108,7 +108,7 @@ class Pattern:
         )
 
     def _time_from(self, time: int) -> int:
-        """Return the first matching time of day from ``time`` on, which is not after the latest."""
+        """Return the first matching time of day from ``time`` on; ``time`` <= the latest match."""
         second = time % 60
         minute = time - second
         in_minute = self._in_minute

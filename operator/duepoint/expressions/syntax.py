@@ -147,7 +147,7 @@ def _field(kind: fields.FieldKind, text: str, position: int, identity: str) -> f
 
 
 class _Item:
-    """One item of a list, with what its error messages need."""
+    """One item of a list, with its field and position for error messages."""
 
     def __init__(self, kind: fields.FieldKind, text: str, position: int) -> None:
         self._kind = kind
@@ -217,7 +217,7 @@ class _Item:
             return 1
         kind, step = self._kind, int(parts["step"])
         if step == 0:
-            raise self._wrong("a step of 0 leads nowhere", parts.start("step"))
+            raise self._wrong("a step cannot be 0", parts.start("step"))
         if step <= kind.size:
             return step
         hint = f"the largest step here is {kind.size}"

@@ -6,11 +6,11 @@ image or node. A zone is known if the package's own list has exactly this name, 
 ever becomes a file name unchecked. A loaded zone is a list of periods of constant offset; ``cron``
 combines them with the user's choices.
 
-This module parses compiled zones (RFC 8536, "TZif") itself: ``zoneinfo`` tells the offset at an
-instant, but the engine needs to know until when it stays. Transitions are those listed in the file,
-then those of its footer, a POSIX TZ rule such as ``EST5EDT,M3.2.0,M11.1.0``, up to a given year.
-The tests compare every zone with zoneinfo. Offsets and instants are seconds; an offset is local
-time minus UTC.
+This module parses compiled zones (RFC 8536, "TZif") itself: ``zoneinfo`` returns the offset at
+an instant, but the engine also needs to know how long it lasts. Transitions are those listed in the
+file, then those of its footer, a POSIX TZ rule such as ``EST5EDT,M3.2.0,M11.1.0``, up to a given
+year. The tests compare every zone with zoneinfo. Offsets and instants are seconds; an offset is
+local time minus UTC.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_BEGINNING = -(1 << 62)
 #: Earlier changes are history, which every version has itself.
 _SHARED_FROM = 1_735_689_600  # 2025-01-01
 
-#: Most changes to list one by one, some twelve years of them; and the sign for all others.
+#: Most changes to list one by one, some twelve years of them; ``_OWN`` stands for all others.
 _MOST_LISTED = 24
 _OWN = "*"
 
@@ -137,7 +137,7 @@ def _listed(changes: Changes) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def located(name: str, data: str) -> Zone:
-    """Return the zone of a name, with data of ``data_of``; without data it raises as ``load``.
+    """Return the zone of a name with the data that ``data_of`` wrote; without data, ``load`` it.
 
     The data apply from 2025 on; earlier changes are our own. Data in the format of a later version
     are ignored.
@@ -237,7 +237,7 @@ def changes_by_rule(footer: str, latest: int | None) -> Changes:
         return []
     rule = _FOOTER.fullmatch(footer)
     if rule is None:
-        raise ValueError(f"the POSIX TZ rule {footer!r} is of a form that is not known here")
+        raise ValueError(f"the POSIX TZ rule {footer!r} has an unknown form")
     standard = -_seconds(rule["std"])
     if rule["begin"] is None:
         return [] if latest is None else [(latest + 1, standard)]

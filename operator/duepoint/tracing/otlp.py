@@ -1,10 +1,9 @@
 """Exports spans to an OpenTelemetry collector, by OTLP over HTTP; needs the extra ``otel``.
 
 Imported only if traces are on. The SDK buffers a bounded number of spans and sends them from a
-thread of its own. It retries a batch for ten seconds
-and then drops it. The SDK's environment variables apply: ``OTEL_EXPORTER_OTLP_ENDPOINT``,
-``_HEADERS`` and ``_CERTIFICATE``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
-``OTEL_BSP_*`` for its queue.
+thread of its own. It retries a batch for ten seconds and then drops it. The SDK's environment
+variables apply: ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``_HEADERS`` and ``_CERTIFICATE``,
+``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and ``OTEL_BSP_*`` for its queue.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from duepoint.tracing import spans
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _SCOPE = InstrumentationScope("duepoint", duepoint.__version__)
 _US = 1000  # nanoseconds
-#: How long the process waits for the last spans before it breaks off an export.
+#: How long the process waits for the last spans before it aborts an export.
 _CLOSING_SECONDS = 3.0
 
 

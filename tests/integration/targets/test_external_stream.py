@@ -145,7 +145,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_that_of_the_secret(
         ({"url": "redis://a:6379,b:6379"}, "names several servers"),
         ({"url": "redis+cluster://a:6379"}, "leads to no single server"),
         ({"url": "unix:///tmp/redis.sock"}, "leads to no single server"),
-        ({"url": "redis://h:6379?ssl_cert_reqs=none"}, "unknown here"),
+        ({"url": "redis://h:6379?ssl_cert_reqs=none"}, "unknown parameter"),
         ({"url": b"\xff\xfe"}, "is binary; write text"),
         ({"url": "redis://h\n:6379"}, "is not one line"),
         ({"url": "rediss://h", "ca__crt": "junk"}, "holds no PEM certificates"),

@@ -452,7 +452,7 @@ def a_calling_schedule(**spec):
         ({"schedule": "30 25 * * *"}, ["spec.schedule: hour, column 4: "]),
         (
             {"schedule": "${SCHEDULE}"},
-            ["spec.schedule: column 1: ${SCHEDULE} is a variable that nothing has replaced"],
+            ["spec.schedule: column 1: ${SCHEDULE} is a variable that was not replaced"],
         ),
         (
             {"schedule": "@daily", "webhook": {"url": "https://a.example/", "timeout": "10s"}},

@@ -23,7 +23,7 @@ def refused(**fields) -> errors.FieldError:
 
 ZONES = [
     ("38-empty", "", "leave timeZone out for Etc/UTC"),
-    ("39-local", "Local", "no machine's own zone is used; write a name such as"),
+    ("39-local", "Local", "the zone of a machine is never used; write a name such as"),
     ("40-a-way-out", "../../etc/passwd", "not in the IANA database"),
     ("41-absolute-path", "/etc/localtime", "not in the IANA database"),
     ("42-small-letters", "est5edt", 'write it as "EST5EDT"'),
