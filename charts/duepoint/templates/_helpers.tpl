@@ -23,7 +23,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Fail where a label of a value is the chart's own, or no name of a label. */}}
+{{/* Fail if a value sets a label that the chart itself sets, or one with an invalid name. */}}
 {{- define "duepoint.checkLabels" -}}
 {{- $field := .field -}}
 {{- range $label, $_ := .labels -}}
@@ -31,12 +31,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "%s has %s, which the chart sets itself because selectors and upgrades depend on it; choose another name" $field $label) -}}
 {{- end -}}
 {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
-{{- fail (printf "%s has %q, which is no name of a label; write letters, digits, - _ and ., such as team or example.com/team" $field $label) -}}
+{{- fail (printf "%s has %q, which is not a valid label name; write letters, digits, - _ and ., such as team or example.com/team" $field $label) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Labels that find the Pods of one process; they never change, a Deployment's selector cannot. */}}
+{{/* Labels that select the Pods of one process; they never change, because a Deployment's selector cannot. */}}
 {{- define "duepoint.selector" -}}
 app.kubernetes.io/name: duepoint
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -52,7 +52,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret and the key that hold the Redis address; exactly one way to say it. */}}
+{{/* The Secret and the key that hold the Redis address; fail unless exactly one value specifies it. */}}
 {{- define "duepoint.redisSecretName" -}}
 {{- $redis := .Values.redis -}}
 {{- $ways := 0 -}}
@@ -120,7 +120,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
 {{- end -}}
 
-{{/* The Redis user of one process: its own, or what is said for all. */}}
+{{/* The Redis user of one process: its own, or the one for all. */}}
 {{- define "duepoint.redisUser" -}}
 {{- with .process.redis.username }}
 - name: DUEPOINT_REDIS_USERNAME
@@ -205,7 +205,7 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ .Values.api.graceSeconds | quote }}
 {{- end -}}
 
-{{/* A setting that is left out when its value is unset, so that the program's default holds. */}}
+{{/* A setting that is left out when its value is unset, so that the program's default applies. */}}
 {{- define "duepoint.setting" -}}
 {{- $value := index . 1 -}}
 {{- if not (kindIs "invalid" $value) }}
@@ -219,8 +219,8 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- end -}}
 
 {{/*
-Fail where an entry of a value has a name or path that is taken: the API server would refuse the Deployment, or the
-chart's own entry would lose without a word. own: what the chart writes; extra: what the value adds; key: what identifies.
+Fail if an entry of a value has a name or path that is taken: the API server would refuse the Deployment, or the entry
+would silently replace the chart's own. own: entries of the chart; extra: entries of the value; key: the field that identifies one.
 */}}
 {{- define "duepoint.checkUnique" -}}
 {{- $taken := dict -}}
@@ -236,14 +236,14 @@ chart's own entry would lose without a word. own: what the chart writes; extra: 
 {{- end -}}
 {{- end -}}
 
-{{/* What is the same in the Pods of every process: everything but name, command and settings. */}}
+{{/* The part of a Pod that is the same for every process: all but name, command and settings. */}}
 {{- define "duepoint.podDefaults" -}}
 {{- $root := .root -}}
 {{- $process := .process -}}
 {{- $own := list (dict "name" "blob-key") (dict "name" "tmp") -}}
 {{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}{{ $own = append $own (dict "name" $volume) }}{{ end -}}
 {{- include "duepoint.checkUnique" (dict "field" (printf "%s.pod.volumes" .component) "key" "name" "own" $own "extra" $process.pod.volumes) -}}
-# A Service called "duepoint" would inject DUEPOINT_PORT and the like, which are no settings.
+# A Service called "duepoint" would inject DUEPOINT_PORT and the like, which are not settings.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -315,7 +315,7 @@ livenessProbe:
   timeoutSeconds: 5
 readinessProbe:
   httpGet: {path: /readyz, port: http}
-  # A process is ready a moment after its first probe, and is asked again no sooner than this.
+  # Short: a process is ready a moment after its first probe, and the next probe must find that out.
   periodSeconds: 2
   failureThreshold: 4
   timeoutSeconds: 5
@@ -340,8 +340,8 @@ volumeMounts:
 {{- end -}}
 
 {{/*
-Pod labels and annotations. A changed Redis address restarts the Pods: it is read once. Its login is left out: a hash
-that everybody may read could be searched for a password. One that changes stands in redis.passwordSecret.
+Pod labels and annotations. A changed Redis address restarts the Pods, which read it once. The hash leaves its login out:
+everybody may read the hash, and could search it for a password. A password that changes belongs in redis.passwordSecret.
 */}}
 {{- define "duepoint.podMetadata" -}}
 labels:

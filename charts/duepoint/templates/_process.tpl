@@ -1,5 +1,5 @@
 {{/*
-What an installer may add to a process, and what follows from it. Each takes a dict: root, process (its values) and
+Additions of an installer to a process, and names that follow from them. Each takes a dict: root, process (its values) and
 component (its name). A process that has none of these values renders as if they were empty.
 */}}
 
@@ -29,7 +29,7 @@ component (its name). A process that has none of these values renders as if they
 {{- $api -}}
 {{- end -}}
 
-{{/* The processes that run, by component: their values. Takes: the root. Gives YAML. */}}
+{{/* The values of each process that runs, by component. Takes: the root. Gives YAML. */}}
 {{- define "duepoint.processes" -}}
 {{- $processes := dict "operator" .Values.operator "worker" .Values.worker -}}
 {{- if .Values.api.enabled }}{{ $_ := set $processes "api" .Values.api }}{{ end -}}
@@ -47,7 +47,7 @@ component (its name). A process that has none of these values renders as if they
 {{- ternary (dig "minReplicas" 2 $scaling) .process.replicas (ne (dig "kind" "" $scaling) "") | int -}}
 {{- end -}}
 
-{{/* Labels and the hook of what `helm test` creates. Takes: root, component, weight. */}}
+{{/* Labels and the hook of the objects that `helm test` creates. Takes: root, component, weight. */}}
 {{- define "duepoint.testMetadata" -}}
 labels:
   {{- include "duepoint.selector" . | nindent 2 }}

@@ -1,4 +1,4 @@
-{{/* What each process may do with the objects it looks after, and nothing else. */}}
+{{/* The rights of each process on the objects that it looks after. */}}
 {{- define "duepoint.operatorRules" -}}
 - apiGroups: [duepoint.dev]
   resources: [schedules, scheduleruns, schedulesets]

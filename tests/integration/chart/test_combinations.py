@@ -129,7 +129,7 @@ def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> Non
         "path of the chart",
         "Pod label of the chart",
         "Pod label twice",
-        "no name of a label",
+        "not a valid label name",
         "dashboard without the API",
         "capital letters",
         "prefix beyond the address",
