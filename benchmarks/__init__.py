@@ -1,1 +1,1 @@
-"""Benchmarks; each prints a JSON line for each figure."""
+"""Benchmarks; each prints its figures as JSON, one a line."""

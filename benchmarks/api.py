@@ -45,7 +45,7 @@ class _Place:
     created: int = 0  # by single requests
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time so far, by process; of vegeta all that have ended."""
+        """Return the CPU time so far, by process; ``vegeta``: all its processes that have ended."""
         used = {name: scene.cpu_seconds(pid) for name, pid in self.pids.items()}
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         return {**used, "vegeta": ended.ru_utime + ended.ru_stime}
@@ -66,7 +66,7 @@ class _Place:
             return int((await answer.json())["members"])
 
     async def fired(self) -> int:
-        """Events of ``busy`` so far."""
+        """Return the number of events of ``busy`` so far."""
         key = f"dp:stream:{self.stack.namespace}:busy"
 
         def count() -> int:
@@ -94,7 +94,7 @@ async def run() -> AsyncIterator[Figure]:
 
 @dataclass(slots=True)
 class _Part:
-    """What became of one part; ``count`` of ``unit`` were done."""
+    """The result of one part: ``count`` of ``unit`` were done."""
 
     what: str
     unit: str
@@ -203,7 +203,7 @@ async def _installed() -> AsyncIterator[_Place]:
 
 
 async def _make_busy(place: _Place) -> None:
-    """Let members fire so many times a second; as many are made a second, so they are even."""
+    """Fill ``busy`` with recurring members, at the rate at which they shall fire: evenly."""
     rate = _FIRINGS
     count = rate * _PERIOD_SECONDS
     report.say(f"{count:,} members that fire every {_PERIOD_SECONDS} s")

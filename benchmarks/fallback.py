@@ -68,7 +68,7 @@ async def _one(case: str, wanted: Wanted) -> Result:
 
 
 async def _lay_many(stack: Stack) -> None:
-    """Schedules that are due next year, armed."""
+    """Put ``COUNT`` Schedules that are due next year into etcd, and wait until they are armed."""
     name = stock.copy_name(0, 0)
     made = await stack.apply(name, {"schedule": "0 0 1 1 *", "webhook": stack.webhook()})
     await stack.wait_until_ready(name)

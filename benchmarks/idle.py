@@ -69,12 +69,12 @@ async def _apply_all(stack: Stack) -> None:
 
 
 def _others(commands: list[str]) -> list[str]:
-    """The commands that are not keepalives."""
+    """Return the commands that are not keepalives."""
     return [line for line in commands if not KEEPALIVE.search(line)]
 
 
 async def _monitored(stack: Stack, seconds: float) -> list[str]:
-    """Commands of others than this monitor, as the server shows them."""
+    """Return the commands of other clients than this monitor, as the server shows them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.redis.port)
     writer.write(b"MONITOR\r\n")
     await writer.drain()

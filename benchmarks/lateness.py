@@ -112,5 +112,5 @@ def _stolen(percent: float) -> Figure:
 
 
 def late_ms(one: Delivery) -> float:
-    """How long after its slot it arrived."""
+    """Return how long after its slot a delivery arrived."""
     return (one.arrived_us - slot_us(one.slot)) / 1000

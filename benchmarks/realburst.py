@@ -93,13 +93,13 @@ def _again_and_again(cluster: Cluster, make: Make, when: str, bench: Bench) -> I
 
 
 def _slot_of(job_name: str) -> float:
-    """Our names end with the slot's second, CronJob's with its minute."""
+    """Return a Job's slot: our names end with its second, CronJob's with its minute."""
     number = int(job_name.rpartition("-")[2])
     return number if number > 1_000_000_000 else number * 60
 
 
 def _ended(cluster: Cluster, namespace: str) -> list[tuple[str, tuple[float, float]]]:
-    """The Job of each container that has ended, and from when to when it ran."""
+    """Return the Job of each ended container, and when that began and ended."""
     found = []
     for pod in cluster.items("pods", f"--namespace={namespace}"):
         for container in pod["status"].get("containerStatuses", []):

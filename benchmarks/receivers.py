@@ -28,7 +28,7 @@ _LAST_ANSWER = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\nConnection: clo
 
 
 class Receiver:
-    """Such a process as its benchmark sees it."""
+    """The receiver's process, as its benchmark sees it."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -53,7 +53,7 @@ async def started(kind: str = "notes") -> AsyncIterator[Receiver]:
 
 
 class _Connection(asyncio.Protocol):
-    """A request comes as one write of the worker, or in parts."""
+    """A connection of a worker; a request may arrive in parts."""
 
     def __init__(self, lines: list[tuple[int, bytes]], kind: str) -> None:
         self._lines = lines

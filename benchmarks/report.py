@@ -26,7 +26,7 @@ IS_SMALL = os.environ.get("SMALL") == "1"
 
 
 def number(name: str, usual: float, small: float | None = None) -> float:
-    """The number that an environment variable gives; ``small`` is the usual one of ``SMALL=1``."""
+    """Return the number in an environment variable; unset = ``usual``, or ``small`` if SMALL=1."""
     return float(os.environ.get(name) or (usual if small is None or not IS_SMALL else small))
 
 
@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the bar is reached; None if there is none."""
+        """Whether the value reaches the bar; None without a bar."""
         if not self.bar:
             return None
         relation, limit = self.bar.split()
@@ -68,7 +68,7 @@ class Figure:
 
 
 class Bench:
-    """Makes the figures of one benchmark; ``case`` stands behind the name of each."""
+    """Makes the figures of one benchmark; ``case`` is appended to the name of each."""
 
     def __init__(self, name: str, case: str = "") -> None:
         self._name = name
@@ -78,7 +78,7 @@ class Bench:
         self, figure: str, value: float, unit: str, bar: str = "", *, runs: int = 1,
         beside: str = "",
     ) -> Figure:  # fmt: skip
-        """A single value."""
+        """Return the figure of a single value."""
         return Figure(
             benchmark=self._name, figure=figure + self._case, value=value, unit=unit, bar=bar,
             runs=runs, compared_with=beside,
@@ -88,13 +88,13 @@ class Bench:
         self, figure: str, values: Sequence[float], unit: str, bar: str = "", *, digits: int = 0,
         beside: str = "",
     ) -> Figure:  # fmt: skip
-        """The median of several runs, with the least and the most."""
+        """Return the median of several runs, with the least and the most."""
         return self._spread(figure, statistics.median(values), values, unit, bar, digits, beside)
 
     def share(
         self, figure: str, share: float, values: Sequence[float], bar: str = "", unit: str = "ms"
     ) -> Figure:
-        """A percentile of samples, named in the figure, such as ``lateness p99``."""
+        """Return a percentile of samples, named in the figure, such as ``lateness p99``."""
         text = f"{figure} p{share * 100:g}"
         return self._spread(text, percentile(values, share), values, unit, bar, 2, "")
 
@@ -109,7 +109,7 @@ class Bench:
 
 
 async def show(figures: AsyncIterator[Figure] | Iterable[Figure]) -> bool:
-    """Print a line for each figure, then the table; whether every bar is reached."""
+    """Print a line for each figure, then the table; return whether every bar is reached."""
     shown: list[Figure] = []
 
     def print_line(figure: Figure) -> None:
@@ -127,7 +127,7 @@ async def show(figures: AsyncIterator[Figure] | Iterable[Figure]) -> bool:
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The figures as a table in Markdown."""
+    """Return the figures as a table in Markdown."""
     lines = ["", "| figure | value | least to most | bar |", "|---|---|---|---|"]
     for one in figures:
         spread = f"{one.spread[0]:,} to {one.spread[1]:,}" if one.spread else ""
@@ -137,7 +137,7 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def environment() -> str:
-    """What the figures were measured on."""
+    """Return the machine and the versions that the figures were measured with."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
@@ -161,7 +161,7 @@ def environment() -> str:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of them does not exceed."""
+    """Return the value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

@@ -34,7 +34,7 @@ _READY_SECONDS = 60
 
 @contextlib.asynccontextmanager
 async def stack(server: RedisServer | None = None) -> AsyncIterator[stacks.Stack]:
-    """An installation without processes, on the cluster that DUEPOINT_TEST_STATE names.
+    """Yield an installation without processes, on the cluster of DUEPOINT_TEST_STATE.
 
     Args:
         server: a running Redis; None starts a Valkey without storage.
@@ -69,7 +69,7 @@ def _valkey(folder: Path) -> Iterator[RedisServer]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """The folder of the processes' logs; ``BENCH_LOGS=DIR`` keeps it."""
+    """Yield a folder for the processes' logs; ``BENCH_LOGS=DIR`` keeps it."""
     if kept := os.environ.get("BENCH_LOGS"):
         Path(kept).mkdir(parents=True, exist_ok=True)
         yield Path(tempfile.mkdtemp(dir=kept))
@@ -119,13 +119,13 @@ def give_way(pid: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far."""
+    """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def megabytes(pid: int, line: str = "VmRSS") -> float:
-    """Resident memory of a process, in MB of 10^6 bytes; ``VmHWM`` is the most so far."""
+    """Return the resident memory of a process in MB (10^6 bytes); ``VmHWM``: the most so far."""
     for each in Path(f"/proc/{pid}/status").read_text().splitlines():
         if each.startswith(line):
             return int(each.split()[1]) * 1024 / 1e6
@@ -139,7 +139,7 @@ class Stolen:
         self._stolen, self._all = self._counters()
 
     def percent(self) -> float:
-        """The share since this was made, 0 to 100."""
+        """Return the share since this object was made, 0 to 100."""
         stolen, everything = self._counters()
         return 100 * (stolen - self._stolen) / max(1, everything - self._all)
 
@@ -153,7 +153,7 @@ class Stolen:
 
 @dataclass(slots=True)
 class Use:
-    """What one process used; a stall is how long its ``/healthz`` took to answer."""
+    """The CPU and memory of one process; a stall is how long its ``/healthz`` took to answer."""
 
     cpu_seconds: float = 0.0
     most_megabytes: float = 0.0
@@ -168,7 +168,7 @@ class Use:
 async def metered(
     pids: Mapping[str, int], probed: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Use]]:
-    """Name -> Use, complete when the block has ended; ``probed`` are addresses of ``/healthz``."""
+    """Yield name -> Use, complete after the block; ``probed`` are addresses of ``/healthz``."""
     uses = {name: Use() for name in pids}
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
 
@@ -214,7 +214,7 @@ class Child:
 
     @classmethod
     async def start(cls, module: str, *words: object, text: str = "") -> Child:
-        """Return when it has printed its first line; ``text`` is a line for its standard input."""
+        """Start it; return after its first line of output. ``text`` goes to its standard input."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *map(str, words), stdin=pipe, stdout=pipe, limit=1 << 24

@@ -116,7 +116,7 @@ async def run() -> list[Figure]:
 
 
 async def _window() -> range:
-    """Whole seconds whose slots have all passed when it returns."""
+    """Wait for the length of a window; return its whole seconds, whose slots have passed."""
     first = int(time.time()) + 1
     await asyncio.sleep(first + SECONDS - time.time())
     return range(first, first + SECONDS)
@@ -155,7 +155,7 @@ def _entries(stack: Stack) -> Iterator[tuple[str, int, int]]:
 
 
 class _Watching:
-    """Jobs of the quiet namespace as they appear."""
+    """Notes Jobs of the quiet namespace as they appear."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []
@@ -180,7 +180,7 @@ class _Watching:
 
 @contextlib.asynccontextmanager
 async def _bare_requests(stack: Stack) -> AsyncIterator[dict[int, float]]:
-    """Create a ConfigMap each second; yield what that took in ms, which is the least of a Job."""
+    """Create a ConfigMap each second; yield the ms of each, which no Job can undercut."""
     took: dict[int, float] = {}
     path = f"/api/v1/namespaces/{stack.namespace}/configmaps"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "bare-"}}
@@ -200,7 +200,7 @@ async def _bare_requests(stack: Stack) -> AsyncIterator[dict[int, float]]:
 
 
 async def _be_hostile(stack: Stack, namespaces: list[str], port: int) -> None:
-    """Everything of them is there when this returns; the large objects last."""
+    """Create all objects of the hostile namespaces, the large ones last."""
 
     def here(number: int) -> str:
         return namespaces[number % len(namespaces)]
@@ -240,7 +240,7 @@ async def _apply_hostile(stack: Stack, name: str, where: str, schedule: str, url
 
 
 async def _create(stack: Stack, name: str, where: str, spec: dict[str, Any]) -> None:
-    """Without comparing it field by field with what is there, as an apply does."""
+    """Create a Schedule by POST: it is cheaper than an apply, which compares every field."""
     begun = time.monotonic()
     body = {
         "apiVersion": schedules.API_VERSION,
@@ -255,7 +255,7 @@ async def _create(stack: Stack, name: str, where: str, spec: dict[str, Any]) -> 
 
 
 def _large_template(number: int, size: int, part: int) -> dict[str, Any]:
-    """Of parts of so many bytes; small ones take much memory for their text. Each another one."""
+    """Return a large, unique template of parts; small parts take the most memory for their text."""
     made = endless()
     container = made["spec"]["template"]["spec"]["containers"][0]
     first = number * 1_000_000
@@ -285,7 +285,7 @@ def _addresses() -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def _hanging() -> AsyncIterator[int]:
-    """A receiver on every address of this machine that takes requests and never answers."""
+    """Run a receiver on all addresses of this machine that never answers a request."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -304,7 +304,7 @@ async def _hanging() -> AsyncIterator[int]:
 
 
 def _resolving(folder: Path) -> list[str]:
-    """A command with mounts of its own, where names are asked of a silent server."""
+    """Return a command prefix with mounts of its own, where a silent server resolves names."""
     hosts = "".join(f"127.0.0.1 q{number}.quiet.test\n" for number in range(WEBHOOKS))
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
     (folder / "resolv.conf").write_text(f"nameserver {_silent_server()}\n")
@@ -339,7 +339,7 @@ def _by_slot(seen: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], list
 
 
 def _expected(kind: str, window: range, seen: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """What must have arrived of a window; a Job's slots depend on when its Schedule was made."""
+    """Return the expected deliveries; a Job's slots depend on when its Schedule was created."""
     if kind == "webhooks":
         return {(f"webhook-{n}", second) for n in range(WEBHOOKS) for second in window}
     if kind == "streams":

@@ -16,7 +16,7 @@ _MS = 1e6  # nanoseconds
 
 
 class Target(NamedTuple):
-    """A request."""
+    """A request that vegeta sends."""
 
     method: str
     url: str
@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """What became of an attack; ``statuses`` has the answers by status, ``0`` = none came."""
+    """The result of an attack; ``statuses`` counts answers by status, ``0`` = no answer."""
 
     requests: int
     seconds: float
@@ -35,12 +35,12 @@ class Attack(NamedTuple):
 
     @property
     def refused(self) -> int:
-        """Number of answers that are not a success."""
+        """The number of answers that are not a success."""
         return sum(count for status, count in self.statuses.items() if not status.startswith("2"))
 
 
 def write(path: Path, targets: Iterable[Target]) -> None:
-    """A file of targets; they are taken in their order, from the first again after the last."""
+    """Write a file of targets; vegeta sends them in this order, again and again."""
     with path.open("w", encoding="ascii") as file:
         for target in targets:
             row = {"method": target.method, "url": target.url}
@@ -57,7 +57,7 @@ async def attack(
     workers: int,
     rate: int = 0,
 ) -> Attack:
-    """Send the targets for so long.
+    """Send the targets for ``seconds``.
 
     Args:
         workers: requests under way at most.

@@ -51,7 +51,7 @@ async def run() -> AsyncIterator[Figure]:
 
 
 async def _compared(bare: Post, signed: Post, concurrency: int) -> list[Figure]:
-    """Both in turn, several times."""
+    """Measure both in turn, several times."""
     for post in (bare, signed):
         await _rate(post, concurrency, 0.3)  # connections are opened, modules loaded
     shares, cpu_shares, rates, bare_rates = [], [], [], []
@@ -73,7 +73,7 @@ async def _compared(bare: Post, signed: Post, concurrency: int) -> list[Figure]:
 
 
 async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, float]:
-    """Posts a second, so many at a time, and the CPU seconds of one."""
+    """Return the posts a second with this concurrency, and the CPU seconds of one."""
     ends = time.perf_counter() + seconds
     done = 0
 
@@ -90,7 +90,7 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, fl
 
 @contextlib.asynccontextmanager
 async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
-    """Post the body and the usual headers of a webhook, and no more."""
+    """Yield a function that posts the body and usual headers of a webhook, and no more."""
     composer = request.Composer(_action(url), None)
     own, body = composer.compose(_firing(url, 0), time.time_ns() // 1000)
     headers = [*composer.common, *own]
@@ -107,7 +107,7 @@ async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
 
 @contextlib.asynccontextmanager
 async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
-    """Fire the product's webhook target."""
+    """Yield a function that fires the product's webhook target."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
     no_services: Any = webhooktargets.FixedServices()
@@ -142,7 +142,7 @@ _actions: dict[str, actions.Action] = {}
 
 
 def _firing(url: str, number: int) -> target.Firing:
-    """The first attempt of a slot; the action is known, as in a worker."""
+    """Return the first attempt of a slot; the action is cached, as in a worker."""
     action = _actions.get(url)
     if action is None:
         payload = msgspec.Raw(json.dumps(PAYLOAD).encode())

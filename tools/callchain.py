@@ -1,4 +1,4 @@
-"""`python -m tools.callchain [-v]`: print the functions that a firing and an arming really call.
+"""`python -m tools.callchain [-v]`: print the functions that a firing and an arming call.
 
 *Firing* leads from the claim of a due point to the sent POST, *arming* from kopf's event of a
 Schedule to the call that stores its due point; each is recorded from a run in this process. The

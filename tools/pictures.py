@@ -1,4 +1,4 @@
-"""`python -m tools.pictures`: take docs/pictures anew, of what `make up DETACH=1` has running here.
+"""`python -m tools.pictures`: take docs/pictures again, from a running `make up DETACH=1`.
 
 The live view is the one of `make up`. The dashboard is that of an HTTP API which is started for it,
 as Chromium (Debian's package chromium) shows it to the cluster's administrator.
@@ -61,7 +61,7 @@ def live_view(watcher: Watcher) -> None:
 
 @contextlib.asynccontextmanager
 async def api(state: State, record: Record) -> AsyncIterator[int]:
-    """The port of an HTTP API with the dashboard, without TLS."""
+    """Run an HTTP API with the dashboard, without TLS; yield its port."""
     http, port = ports.any_free(), ports.any_free()
     settings = {
         "REDIS_URL": record.redis_url, "NAMESPACE": NAMESPACE, "LISTEN_ADDRESS": "127.0.0.1",

@@ -2,8 +2,8 @@
 
     python -m tools.without redis-server openssl -- make test
 
-What tests need has to come with them: continuous integration runs them without what happens to be
-installed where it runs. Each folder of PATH that holds one of the programs is replaced by a copy of
+Tests must bring the programs that they need: continuous integration hides those that happen to be
+installed. Each folder of PATH that holds one of the programs is replaced by a copy of
 links to everything else in it.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def reduced(path: str, hidden: Collection[str], folder: Path) -> str:
-    """The PATH without these programs; links are made in ``folder``."""
+    """Return the PATH without these programs; make copies of links in ``folder``."""
     parts = path.split(os.pathsep)
     return os.pathsep.join(
         _without(Path(part), hidden, folder / str(number)) or part
@@ -27,7 +27,7 @@ def reduced(path: str, hidden: Collection[str], folder: Path) -> str:
 
 
 def _without(directory: Path, hidden: Collection[str], copy: Path) -> str | None:
-    """The copy of a directory that holds one of them; None for any other."""
+    """Copy a directory that contains one of the programs, without them; None for any other."""
     if not any((directory / name).exists() for name in hidden):
         return None
     copy.mkdir()
@@ -38,7 +38,7 @@ def _without(directory: Path, hidden: Collection[str], copy: Path) -> str | None
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command's exit code; 2 where there is no command."""
+    """Run the command; return its exit code, or 2 without a command."""
     if "--" not in arguments or arguments[-1] == "--":
         print("usage: python -m tools.without PROGRAM... -- COMMAND...", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The API server's audit log, read as ``Request`` values: who asked for what, when was it answered?
+"""The API server's audit log, read as ``Request`` values: who requested what, and when.
 
 Times are microseconds since the epoch, by the clock of this machine.
 """
@@ -80,11 +80,11 @@ class Audit:
         self._offset = 0
 
     def skip(self) -> None:
-        """Skip what was asked until now."""
+        """Skip the requests until now."""
         self._offset = self._path.stat().st_size
 
     def new(self) -> list[Request]:
-        """Requests answered since the last call."""
+        """Return the requests answered since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
@@ -94,7 +94,7 @@ class Audit:
 
 
 def jobs_created(requests: Iterable[Request], namespace: str) -> list[int]:
-    """When each creation of a Job was answered with success, in order."""
+    """Return when the API server confirmed the creation of each Job, in order."""
     return sorted(
         one.answered_us
         for one in requests
@@ -103,7 +103,7 @@ def jobs_created(requests: Iterable[Request], namespace: str) -> list[int]:
 
 
 def counted(requests: Iterable[Request]) -> str:
-    """How often each of our processes asked for what, most often first."""
+    """Return how often each of our processes sent each request, most often first."""
     asked = collections.Counter(
         f"{one.verb} {one.resource} of {one.agent}" for one in requests if one.is_ours
     )
@@ -133,6 +133,6 @@ def _agent(text: str) -> str:
 
 
 def _us(text: str) -> int:
-    """RFC 3339 with six decimals, as the audit log has it."""
+    """Parse RFC 3339 with six decimals, as the audit log has it."""
     seconds = calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
     return seconds * 1_000_000 + int(text[20:26].rstrip("Z").ljust(6, "0"))

@@ -52,7 +52,7 @@ _SILENCE_SECONDS = 20
 
 @dataclass(slots=True)
 class Burst:
-    """What one actor made of N due at once."""
+    """The Jobs that one actor created of N due at once, and what that cost."""
 
     late_ms: list[float]
     uses: dict[str, Use]
@@ -96,7 +96,7 @@ async def run() -> AsyncIterator[Figure]:
 
 
 async def _bare(scene: Scene, count: int) -> Burst:
-    """Send as many POSTs by a loop that does nothing else."""
+    """Create the Jobs by a loop that does nothing but POST."""
     report.say(f"{count} Jobs by a bare loop")
     namespace = scene.namespaces["bare"]
     slot_us = int(time.time()) * 1_000_000
@@ -166,7 +166,7 @@ async def _cronjobs(scene: Scene, count: int, kind: str) -> Burst:
 
 
 async def _gathered(scene: Scene, namespace: str, count: int) -> list[Request]:
-    """Requests until all Jobs are there, or nothing comes any more."""
+    """Collect the requests until all Jobs exist, or no more arrive."""
     requests: list[Request] = []
     created, asked = 0, time.monotonic()
     while created < count:
@@ -182,7 +182,7 @@ async def _gathered(scene: Scene, namespace: str, count: int) -> list[Request]:
 
 
 def _slot(count: int) -> tuple[int, str]:
-    """A whole minute that leaves time to create and arm, and the expression of only that one."""
+    """Return a minute that leaves time to create and arm, and the expression for it alone."""
     ready = time.time() + count / _SLOWEST_RATE + _BEFORE_SECONDS
     at = dt.datetime.fromtimestamp(ready // 60 * 60 + 60, dt.UTC)
     return int(at.timestamp()) * 1_000_000, f"{at.minute} {at.hour} {at.day} {at.month} *"
@@ -218,7 +218,7 @@ def _figures(bench: report.Bench, count: int, who: str, burst: Burst) -> Iterato
 
 
 def _status_behind(requests: list[Request], namespace: str) -> list[float]:
-    """Seconds from the creation of each Job to the first status written after it."""
+    """Return the seconds from the creation of each Job to the next status of its Schedule."""
     created = {
         one.name.rpartition("-")[0] or one.name: one.answered_us
         for one in requests

@@ -29,7 +29,7 @@ CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """From the first request to the last answer; the CPU time is that of the processes."""
+    """The time from the first request to the last answer, and the CPU time of the senders."""
 
     seconds: float
     cpu_seconds: float

@@ -64,7 +64,7 @@ class Plane:
 
     @contextlib.asynccontextmanager
     async def cronjobs(self, **flags: str) -> AsyncIterator[None]:
-        """The CronJob controller, alone, with these flags."""
+        """Run the CronJob controller, alone, with these flags, within the context."""
         named = {name.replace("_", "-"): value for name, value in flags.items()}
         controller = _with(self._controllers, controllers="cronjob-controller", **named)
         running = self._start(controller)
@@ -80,7 +80,7 @@ class Plane:
 
 @contextlib.asynccontextmanager
 async def opened(plane: ControlPlane) -> AsyncIterator[Plane]:
-    """The plane, when its API server answers again."""
+    """Restart the API server with an audit log; yield the plane once it answers again."""
     made = await asyncio.to_thread(Plane, plane)
     admin = plane.admin()
     while not await asyncio.to_thread(admin.is_ready):  # noqa: ASYNC110 - it sets no event
@@ -90,7 +90,7 @@ async def opened(plane: ControlPlane) -> AsyncIterator[Plane]:
 
 
 def _program(running: Running, **flags: str) -> Program:
-    """What would start this process again, with these flags besides."""
+    """Return the program that starts this process again, with additional flags."""
     proc = Path(f"/proc/{running.pid}")
     command = proc.joinpath("cmdline").read_bytes().decode().rstrip("\0").split("\0")
     lines = proc.joinpath("environ").read_bytes().decode().rstrip("\0").split("\0")
@@ -100,7 +100,7 @@ def _program(running: Running, **flags: str) -> Program:
 
 
 def _with(program: Program, **flags: str) -> Program:
-    """The program with these flags instead of those of the same names."""
+    """Return the program with these flags, which replace those of the same names."""
     wanted = {f"--{name}": value for name, value in flags.items()}
     kept = [part for part in program.command if part.partition("=")[0] not in wanted]
     command = (*kept, *(f"{name}={value}" for name, value in wanted.items()))

@@ -79,7 +79,7 @@ async def run() -> AsyncIterator[Figure]:
 
 
 async def _shapes(scene: Scene, operator: Process) -> list[stock.Shape]:
-    """The Schedules to copy, settled by the operator, with their finished Jobs."""
+    """Create the Schedules to copy, with finished Jobs, and let the operator settle them."""
     names = [stock.copy_name(place, 0) for place in range(_SHAPES)]
     path = SCHEDULES.format(ns=scene.stack.namespace)
     uids: dict[str, str] = {}
@@ -110,7 +110,7 @@ async def _shapes(scene: Scene, operator: Process) -> list[stock.Shape]:
 
 
 async def _lay_jobs(scene: Scene, owners: list[tuple[str, str]], number: int) -> None:
-    """A finished Job of each of these Schedules."""
+    """Create one finished Job for each of these Schedules."""
     namespace, plane = scene.stack.namespace, scene.stack.plane
     facts = jobbuilder.SlotFacts(
         namespace=namespace, name="@NAME@", uid="@UID@",
@@ -126,7 +126,7 @@ async def _lay_jobs(scene: Scene, owners: list[tuple[str, str]], number: int) ->
 
 
 async def _until_listed(scene: Scene, count: int) -> None:
-    """The API server's caches have followed etcd."""
+    """Wait until the API server lists so many Schedules: its caches follow etcd late."""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(errors.ApiError):  # behind, it says so
@@ -137,7 +137,7 @@ async def _until_listed(scene: Scene, count: int) -> None:
 
 
 async def _change(scene: Scene, changed: int, prefix: str) -> None:
-    """Some are deleted, twice as many created."""
+    """Delete some Schedules, and create twice as many."""
     path = f"{SCHEDULES.format(ns=scene.stack.namespace)}/@NAME@"
     gone = [one for one in await scene.uids() if one[0] > stock.copy_name(_WITH_JOBS, 1)]
     going = gone[:: max(1, len(gone) // changed)][:changed]
@@ -150,7 +150,7 @@ async def _change(scene: Scene, changed: int, prefix: str) -> None:
 async def _measured(
     scene: Scene, here: int, who: str, name: str, worker: Process
 ) -> tuple[Process, list[Figure]]:
-    """Start an operator and watch it until it rests."""
+    """Start an operator, and measure it until it rests."""
     bench = report.Bench("kube-restart", f"{here} Schedules, {who}")
     scene.audit.skip()
     started = time.monotonic()
@@ -176,7 +176,7 @@ def _figures(  # noqa: PLR0917 - called once
 
 
 async def _edited(scene: Scene, operator: Process) -> float:
-    """Seconds from the begin of the term until the queue has an edit made at that moment."""
+    """Edit a Schedule as the term begins; return the seconds until the queue has the edit."""
     path = f"{SCHEDULES.format(ns=scene.stack.namespace)}/{stock.copy_name(0, 0)}"
 
     async def at(schedule: str) -> None:
@@ -199,7 +199,7 @@ async def _edited(scene: Scene, operator: Process) -> float:
 
 
 def _has_slot(client: Any, slot: dt.datetime) -> bool:
-    """Whether some Schedule is due then."""
+    """Whether any Schedule is due at this slot."""
     due_us = int(slot.timestamp()) * 1_000_000
     pipeline = client.pipeline(transaction=False)
     for key in client.scan_iter(match="dp:*:points:*", count=1000):

@@ -65,7 +65,7 @@ async def _rate_without_operator(scene: Scene) -> float:
 
 
 async def idling(bench: Bench, *processes: Process) -> AsyncIterator[Figure]:
-    """CPU of processes that have nothing to do."""
+    """Measure the CPU of idle processes."""
     before = {process: machine.cpu_seconds(process.pid) for process in processes}
     await asyncio.sleep(_IDLE_SECONDS)
     for process, used in before.items():
@@ -74,7 +74,7 @@ async def idling(bench: Bench, *processes: Process) -> AsyncIterator[Figure]:
 
 
 def used(bench: Bench, uses: dict[str, Use], when: str = "applying") -> Iterator[Figure]:
-    """What processes used meanwhile."""
+    """Yield the CPU time and memory that processes used."""
     for name, use in uses.items():
         role = name.partition("-")[0]
         yield bench.one(f"{when}: CPU of {role}", round(use.cpu_seconds, 1), "s")
@@ -86,7 +86,7 @@ def used(bench: Bench, uses: dict[str, Use], when: str = "applying") -> Iterator
 
 
 def _first_status(requests: list[Request]) -> list[float]:
-    """Seconds from the creation of each Schedule to its first status."""
+    """Return the seconds from the creation of each Schedule to its first status."""
     created = {
         one.name: one.answered_us
         for one in requests

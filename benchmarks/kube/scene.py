@@ -38,7 +38,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Scene:
-    """What is measured; ``namespaces`` has one for each other actor of a burst."""
+    """The measured installation; ``namespaces``: one for each other actor of a burst."""
 
     stack: Stack
     plane: plane.Plane
@@ -48,7 +48,7 @@ class Scene:
     def metered(
         self, *processes: Process
     ) -> contextlib.AbstractAsyncContextManager[dict[str, scene.Use]]:
-        """What the control plane and these processes use until the block ends."""
+        """Measure the control plane and these processes within the context."""
         pids = {"API server": self.plane.api_server.pid, "etcd": self.plane.etcd_pid}
         pids |= {process.name: process.pid for process in processes}
         return scene.metered(
@@ -56,7 +56,7 @@ class Scene:
         )
 
     async def create(self, prefix: str, count: int, schedule: str = "H H 1 1 *") -> float:
-        """Create Schedules of Jobs; return the seconds. The usual ones are due in a far month."""
+        """Create Schedules of Jobs; return the seconds. By default they are due in January."""
         thing = {
             "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
             "metadata": {"name": "@NAME@", "namespace": self.stack.namespace},
@@ -72,13 +72,13 @@ class Scene:
         await self.stack.api.request("DELETE", path, query=query, timeout_seconds=300)
 
     async def uids(self, collection: str = SCHEDULES) -> list[tuple[str, str]]:
-        """Name and uid of each object that the operator looks after."""
+        """Return name and uid of each object of the collection."""
         path = collection.format(ns=self.stack.namespace)
         pages = self.stack.api.list_pages(path, Listed, query={"resourceVersion": "0"})
         return [(one.metadata.name, one.metadata.uid) async for page in pages for one in page.items]
 
     def armed(self) -> int:
-        """Number of Schedules whose next slot is in Redis."""
+        """Return the number of Schedules whose next slot is in Redis."""
         with self.stack.redis.client() as client:
             pipeline = client.pipeline(transaction=False)
             for key in client.scan_iter(match="dp:*:points:*", count=1000):
@@ -86,7 +86,7 @@ class Scene:
             return int(sum(pipeline.execute()))
 
     async def until_armed(self, count: int, operator: Process, *, stays: bool = False) -> float:
-        """When Redis first held just so many points; with ``stays``, and went on doing so."""
+        """Return when Redis first had exactly so many points; ``stays``: for good, not once."""
         first, deadline = 0.0, time.monotonic() + _LIMIT_SECONDS
         while time.monotonic() < deadline:
             if await asyncio.to_thread(self.armed) != count:
@@ -101,7 +101,7 @@ class Scene:
         raise RuntimeError(f"{count} points were not armed within {_LIMIT_SECONDS:g} s")
 
     async def until_settled(self, operator: Process) -> list[Request]:
-        """All requests until our processes write no more and the operator rests."""
+        """Collect the requests until our processes write no more and the operator rests."""
         requests: list[Request] = []
         quiet, deadline = 0.0, time.monotonic() + _LIMIT_SECONDS
         while quiet < QUIET_SECONDS and time.monotonic() < deadline:
@@ -117,7 +117,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Scene]:
-    """An installation without processes, on a control plane with an audit log."""
+    """Yield an installation without processes, on a control plane with an audit log."""
     async with scene.stack() as stack:
         # While controllers still run, which give each its ServiceAccount.
         actors = ("bare", "raised", "default")

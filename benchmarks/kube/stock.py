@@ -26,7 +26,7 @@ _JOBS = "/registry/jobs/{ns}/{name}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """An object by what a copy has otherwise."""
+    """The name and uid of an object, which differ in each copy."""
 
     name: str
     uid: str
@@ -41,7 +41,7 @@ class Shape:
 
 
 def copy_name(shape: int, number: int) -> str:
-    """Of a shape, 0 being the shape itself, or of one of its copies; all are equally long."""
+    """Return the name of a copy of a shape, 0 being the shape; all names are equally long."""
     return f"stock-{shape:02d}-{number:06d}"
 
 
@@ -68,7 +68,7 @@ async def _read(session: aiohttp.ClientSession, namespace: str, shape: Shape) ->
 def _copied(
     namespace: str, shapes: Sequence[Shape], sources: Sequence[list[bytes]], copies: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Key and value of each copy."""
+    """Yield key and value of each copy."""
     for number in range(1, copies + 1):
         for place, (shape, (schedule, *jobs)) in enumerate(zip(shapes, sources, strict=True)):
             was, now = shape.schedule, Named(name=copy_name(place, number), uid=str(uuid.uuid4()))

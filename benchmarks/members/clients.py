@@ -1,4 +1,4 @@
-"""Applications that use a full set, by the services that the HTTP API calls.
+"""Simulated applications that use a full set, by the services that the HTTP API calls.
 
 ``python -m benchmarks.members.clients create|read URL COUNT SECONDS`` is one such process:
 ``create`` stores 5,000 new members a minute, one at a time; ``read`` gets single members and pages
@@ -36,7 +36,7 @@ Took = dict[str, list[float]]
 
 
 async def run(server: RedisServer, what: str, count: int, seconds: float) -> Took:
-    """What such a process has measured."""
+    """Run one such process, and return its measurements."""
     child = await Child.start("benchmarks.members.clients", what, server.url, count, seconds)
     found: Took = json.loads(await child.finish())
     return found
@@ -58,7 +58,7 @@ async def _main(what: str, url: str, count: int, seconds: float) -> None:
 
 
 class _Creates:
-    """New members, due in an hour."""
+    """Creates one new member a call, due in an hour."""
 
     rate = CREATES_A_MINUTE / 60
 
@@ -79,7 +79,7 @@ class _Creates:
 
 
 class _Reads:
-    """Every fifth is a page."""
+    """Reads one random member a call; every fifth call reads a page."""
 
     rate = _READS_A_SECOND
 

@@ -55,7 +55,7 @@ async def run(
 
 
 async def _delete(url: str, count: int) -> None:
-    """Remove the set in the operator's steps, with its rests; print what it took."""
+    """Remove the set in the operator's steps, with its pauses; print the time it took."""
     print("ready", flush=True)
     async with place.queue(url, count) as queue:
         record = msgspec.structs.replace(place.the_set(queue, count), state=SetState.DELETING)

@@ -25,7 +25,7 @@ _BLOB = actions.encode(actions.Action(target=actions.StreamAction(name="firings"
 
 
 class NotesTimes(chain.OneEntryABatch):
-    """One XADD for a batch; how late each row was asked for, in ms."""
+    """Publishes one entry for a batch, and notes how late each slot was, in ms."""
 
     def __init__(self, from_us: int) -> None:
         self._from_us = from_us
@@ -40,7 +40,7 @@ class NotesTimes(chain.OneEntryABatch):
 
 @contextlib.asynccontextmanager
 async def going_on(queue: delayqueue.DelayQueue, rate: int) -> AsyncIterator[NotesTimes]:
-    """So many firings a second; the block begins when the first are due."""
+    """Fire Schedules at this rate within the context, which begins when the first are due."""
     begin_us = (place.now_us() // 1_000_000 + _LEAD_SECONDS + rate // 500) * 1_000_000
     rule = rules.Rule(timing=rules.Timing(schedules=(f"@every {_PERIOD_SECONDS}s",)))
     wanted = []

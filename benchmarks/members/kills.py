@@ -56,7 +56,7 @@ async def run() -> list[Figure]:
 
 
 class _Scenery:
-    """The installation, its clients and what arrives."""
+    """The installation, its clients, and the entries and webhooks that arrive."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Scenery:
 
 
 def _missing(slots_us: list[int], ended_us: int) -> int:
-    """Seconds without a slot from the first one to the end."""
+    """Return the number of seconds without a slot, from the first slot to the end."""
     wanted = range(slots_us[0], ended_us, 1_000_000)
     return len(set(wanted) - set(slots_us))
 
@@ -238,7 +238,7 @@ async def _installed(stack: Stack, server: RedisServer) -> AsyncIterator[_Scener
 
 
 def _in_turn(processes: dict[str, Process]) -> dict[str, Process]:
-    """A worker, an operator and an API in turn, and none of them again before all have been."""
+    """Order processes so that roles alternate: a worker, an operator, an API, and so on."""
     by_role: dict[str, list[str]] = {}
     for name, process in processes.items():
         by_role.setdefault(process.role, []).append(name)

@@ -1,4 +1,4 @@
-"""Members put by two processes side by side, as the HTTP API puts those of a bulk write.
+"""Two processes store members side by side, as the HTTP API stores those of a bulk write.
 
 ``python -m benchmarks.members.loading URL COUNT FIRST LAST`` is one of them: two calls of 4,000
 rows side by side, so that one is put together while the server writes the other.
@@ -35,7 +35,7 @@ _BARS = {"valkey": "<= 160", "redis-server": "<= 210"}
 
 
 async def load(server: RedisServer, count: int) -> list[Figure]:
-    """Put all members of the set; report how quickly, and what each takes."""
+    """Store all members of the set; report the rate, and the bytes of each."""
     empty = _used(server)
     share = -(-count // PROCESSES)
     loaders = [

@@ -1,7 +1,7 @@
 """One-offs that are created, moved and deleted through several HTTP APIs, and when each should run.
 
-What a client was answered is what counts: a creation, move or deletion without an answer (the
-client's own repetitions included) may have been carried out or not. A move or deletion that was
+Only answered requests count: a creation, move or deletion without an answer (after the client's
+own repetitions) may or may not have happened. A move or deletion that was
 answered less than a second before the run may come too late for it.
 """
 
@@ -19,21 +19,21 @@ from duepoint.client import problems as client_problems
 
 #: Dues lie between these from their creation.
 _SHORTEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 6.0, 60.0
-#: Of all, how many are moved, and how many deleted.
+#: The shares of one-offs that are moved and deleted.
 _MOVED_SHARE, _DELETED_SHARE = 0.05, 0.05
-#: Only what is due later than that is moved or deleted.
+#: Only one-offs that are due later than this are moved or deleted.
 _LEAST_LEFT_SECONDS = 15.0
-#: Answered so long before the run, a change holds.
+#: A change that is answered this long before the run must take effect.
 _IN_TIME_US = 1_000_000
 _MOST_AT_ONCE = 64
 
 
 @dataclass(slots=True)
 class OneOff:
-    """What is known of one of them.
+    """The state of one one-off, as the client knows it.
 
     Attributes:
-        sure: it was answered that it is there.
+        sure: its creation was answered.
         allowed_us: dues at which it may run; there is one more while a move was not answered.
         is_removed: its deletion was answered in time.
         is_open: it may run or not.
@@ -50,7 +50,7 @@ class OneOff:
 
 
 class OneOffs:
-    """All of them.
+    """Creates, moves and deletes one-offs, and compares them with what ran.
 
     Args:
         sets: by name, each as the client of each API.
@@ -63,7 +63,7 @@ class OneOffs:
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def write(self, rate: float, seconds: float) -> None:
-        """So many a second are created, for so long; returns when everything was answered."""
+        """Create one-offs at a rate, and change some; return when every request was answered."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             while (passed := time.monotonic() - began) < seconds:
@@ -75,7 +75,7 @@ class OneOffs:
                 group.create_task(self._live(f"one-off-{self._number}", self._number))
 
     async def _live(self, name: str, number: int) -> None:
-        """Its creation, and what else is done to it."""
+        """Create a one-off, and move or delete some of them."""
         try:
             set_name = tuple(self._sets)[number % len(self._sets)]
             through = self._sets[set_name]
@@ -123,30 +123,30 @@ class OneOffs:
         one.is_open = not one.is_removed
 
     def arrived(self, name: str, slot_us: int) -> None:
-        """One ran for this due."""
+        """Note that a one-off ran for this slot."""
         self._known[name].ran_us.append(slot_us)
 
     def arrived_text(self, name: str, slot: str) -> None:
-        """The same, of RFC 3339."""
+        """Note that a one-off ran for this slot, given as RFC 3339."""
         self.arrived(name, round(dt.datetime.fromisoformat(slot).timestamp() * 1_000_000))
 
     @property
     def acknowledged(self) -> int:
-        """Creations that were answered."""
+        """The number of creations that were answered."""
         return sum(one.sure for one in self._known.values())
 
     @property
     def unknown(self) -> int:
-        """Creations and deletions that were not answered, or answered too late."""
+        """The number of one-offs that may run or not, because an answer was missing or late."""
         return sum(one.is_open for one in self._known.values())
 
     @property
     def changed(self) -> int:
-        """Moves and deletions."""
+        """The number of moves and deletions."""
         return sum(one.is_changed for one in self._known.values())
 
     def verdict(self) -> tuple[int, int, int]:
-        """How many were lost, ran twice, and ran although they had been moved or removed."""
+        """Return how many were lost, ran twice, and ran in spite of a move or deletion."""
         lost = doubled = wrongly = 0
         for one in self._known.values():
             ran = set(one.ran_us)
@@ -158,7 +158,7 @@ class OneOffs:
 
 
 def _in(seconds: float) -> int:
-    """Microseconds of UTC, a whole number of milliseconds."""
+    """Return the time in so many seconds: microseconds of UTC, in whole milliseconds."""
     return (time.time_ns() + int(seconds * 1e9)) // 1_000_000 * 1_000
 
 

@@ -30,13 +30,13 @@ _ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
 
 @contextlib.asynccontextmanager
 async def queue(url: str, count: int) -> AsyncIterator[delayqueue.DelayQueue]:
-    """The product's queue; 256 shards from ten million members on, 64 otherwise."""
+    """Yield the product's queue; 256 shards from ten million members on, 64 otherwise."""
     async with place.queue(url, 256 if count >= _MANY else 64) as opened:
         yield opened
 
 
 def the_set(queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB) -> setrecord.SetRecord:
-    """The set, declared for so many members; ``blob`` is what they do."""
+    """Return the set, declared for so many members; ``blob`` is their action."""
     return setrecord.SetRecord(
         namespace=_NAMESPACE,
         name=_NAME,
@@ -52,24 +52,24 @@ def the_set(queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB) -> se
 async def store(
     queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB
 ) -> setrecord.SetRecord:
-    """The set, which the queue knows from then on."""
+    """Store the set in the queue, and return it."""
     record = the_set(queue, count, blob)
     await queue.sets.store(record, blob, place.EPOCH)
     return record
 
 
 def name(number: int) -> str:
-    """The id of a member."""
+    """Return the id of a member."""
     return f"customer-{number:08d}"
 
 
 def a_one_off(number: int, at_us: int) -> values.MemberWrite:
-    """One more member, which fires once."""
+    """Return the write of a member that fires once."""
     return values.MemberWrite(id=name(number), rule=_ONCE, at_us=at_us, payload=b'{"order":17}')
 
 
 def wanted(first: int, last: int) -> list[values.MemberWrite]:
-    """The members from ``first`` on, without payload."""
+    """Return the writes of the members ``first`` to ``last`` - 1, without payload."""
     listed = _rules()
     return [
         values.MemberWrite(id=name(number), rule=listed[number * 7_919 % len(listed)])

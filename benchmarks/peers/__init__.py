@@ -56,7 +56,7 @@ async def run(*names: str) -> AsyncIterator[Figure]:
 
 
 async def _ours(server: RedisServer) -> float:
-    """Points a second, each handed to a handler that notes the time."""
+    """Return points a second; each goes to a handler that notes the time."""
     times: list[int] = []
     rate = await claims.rate_of_ours(server, _COUNT, 1, lambda _: times.append(place.now_us()))
     if len(times) != _COUNT:
@@ -65,7 +65,7 @@ async def _ours(server: RedisServer) -> float:
 
 
 def _peer(server: RedisServer, name: str, command: list[str]) -> float:
-    """Jobs a second from the due to the last one handled."""
+    """Return jobs a second, from the due time until the last job is handled."""
     with server.client() as client:
         client.flushall()
     done = subprocess.run(
@@ -81,13 +81,13 @@ def _peer(server: RedisServer, name: str, command: list[str]) -> float:
 
 
 def _folder() -> Path:
-    """Where they are."""
+    """Return the folder of the peers' programs."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "duepoint" / "peers"
 
 
 def _go() -> str:
-    """The program with the Go peers; built again when its source is newer."""
+    """Return the program with the Go peers; build it if its source is newer."""
     home = _folder() / "go"
     program, sources = home / "peers", _HERE / "go"
     newest = max(each.stat().st_mtime for each in sources.iterdir())
@@ -100,7 +100,7 @@ def _go() -> str:
 
 
 def _node() -> str:
-    """The script of the Node peer, beside its packages."""
+    """Return the script of the Node peer, copied beside its packages."""
     home = _folder() / "node"
     shutil.copytree(_HERE / "node", home, dirs_exist_ok=True)
     if not (home / "node_modules" / "bullmq").exists():

@@ -34,7 +34,7 @@ _KEEPALIVES = {"PING", "HGET", "BEAT", "INFO"}
 
 
 class NotesTime(NoEntries):
-    """A target that does nothing but look at the clock."""
+    """A target that does nothing but note the time."""
 
     def __init__(self) -> None:
         self.late_ms: list[float] = []
@@ -85,7 +85,7 @@ async def _one(queue: delayqueue.DelayQueue, noted: NotesTime, number: int) -> N
 
 
 def _monitored(server: RedisServer, beat: str) -> collections.Counter[str]:
-    """Commands by name, as clients sent them; the script ``beat`` is called BEAT."""
+    """Count commands by name, as clients sent them; the script ``beat`` is called BEAT."""
     text = b""
     end = time.monotonic() + _IDLE_SECONDS
     with socket.create_connection(("127.0.0.1", server.port)) as connection:

@@ -113,7 +113,7 @@ async def run(kind: str) -> AsyncIterator[Figure]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Taken:
-    """Firings a second, and microseconds of CPU of one."""
+    """The firings a second, and the CPU microseconds of one."""
 
     rate: float
     client_us: float
@@ -142,7 +142,7 @@ def _server_seconds(server: RedisServer) -> float:
 
 
 async def _fire_all(queue: delayqueue.DelayQueue, case: Firings) -> float:
-    """Firings a second from the hour until all have fired and the worker has settled them."""
+    """Fire and settle all that is due at the hour; return the firings a second."""
     clock = HourClock()
     queue.index.clock = clock
     elsewhere: Any = None  # no entry is for another Redis
@@ -166,7 +166,7 @@ def a_worker(
     clock: clocks.Clock | None = None,
     grace_seconds: float = 5.0,
 ) -> claimer.Claimer:
-    """The product's worker around a target for everything."""
+    """Return the product's worker, with one target for every kind."""
     clock = clock or clocks.SystemClock()
     limits = claimer.Limits(
         batch=_CONCURRENCY,
@@ -187,7 +187,7 @@ def a_worker(
 
 
 def _fired() -> float:
-    """Firings that this process has counted."""
+    """Return the number of firings that this process has counted."""
     return sum(
         sample.value
         for metric in telemetry.slots_total.collect()

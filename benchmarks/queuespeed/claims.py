@@ -39,7 +39,7 @@ async def run(kind: str) -> AsyncIterator[Figure]:
 
 
 async def _in_turn(server: RedisServer, lanes: int, count: int) -> dict[str, list[float]]:
-    """Points a second, turn by turn: ours, the bare ones, those with one round trip a batch."""
+    """Measure points a second in turns: ours, bare, and bare with one round trip a batch."""
     rates: dict[str, list[float]] = {"ours": [], "bare": [], "together": []}
     async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
         other = bare.Bare(client, [f"bare:{lane}" for lane in range(lanes)], "bare:leases")
@@ -58,7 +58,7 @@ async def rate_of_ours(
     namespaces: int,
     handle: Callable[[bytes], object] | None = None,
 ) -> float:
-    """Points a second of an index that is filled and emptied."""
+    """Fill an index and empty it again; return the points a second."""
     with server.client() as client:
         client.flushdb()
     async with place.queue(server.url, 1) as queue:

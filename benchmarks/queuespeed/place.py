@@ -33,7 +33,7 @@ Wanted = tuple[messages.Arming, bytes]
 
 @contextlib.contextmanager
 def server(kind: str = "valkey", *options: str) -> Iterator[RedisServer]:
-    """A server without storage, otherwise with its defaults (``hz`` among them)."""
+    """Run a server without storage, otherwise with its defaults (``hz`` among them)."""
     with tempfile.TemporaryDirectory() as folder:
         running = RedisServer(kind, Path(folder), *options)
         running.start()
@@ -45,7 +45,7 @@ def server(kind: str = "valkey", *options: str) -> Iterator[RedisServer]:
 
 @contextlib.asynccontextmanager
 async def queue(url: str, shards: int) -> AsyncIterator[delayqueue.DelayQueue]:
-    """The product's queue on an index with so many shards."""
+    """Yield the product's queue on an index with so many shards."""
     opened = delayqueue.connect(url, blob_key=KEY)
     await opened.start()
     await opened.membership.open(shards, EPOCH)
@@ -58,7 +58,7 @@ async def queue(url: str, shards: int) -> AsyncIterator[delayqueue.DelayQueue]:
 async def store_due(
     queue: delayqueue.DelayQueue, *, count: int, namespaces: int, due_us: int
 ) -> None:
-    """Store so many Schedules with a stream target that are all due then."""
+    """Store ``count`` Schedules with a stream target, all due at ``due_us``."""
     await store(
         queue,
         (
@@ -70,7 +70,7 @@ async def store_due(
 
 
 async def store(queue: delayqueue.DelayQueue, wanted: Iterable[Wanted]) -> None:
-    """Store them in parts, as the leader does after its list."""
+    """Store Schedules in batches, as the leader does after its list."""
     left = iter(wanted)
     while part := list(itertools.islice(left, _AT_ONCE)):
         await queue.writer.upsert(part, EPOCH)
@@ -86,7 +86,7 @@ def arming(
     created_us: int,
     blob: bytes = _STREAM,
 ) -> Wanted:
-    """What stores a Schedule whose next slot is then; ``blob`` is its action."""
+    """Return the request to store a Schedule due at ``due_us``; ``blob`` is its action."""
     known = definition.Definition(
         namespace=namespace,
         name=name,

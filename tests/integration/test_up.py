@@ -68,7 +68,7 @@ def test_everything_comes_up_a_view_of_it_detaches_and_what_is_stopped_keeps_its
     rest, _ = attached.communicate()
 
     assert attached.returncode == 0, rest
-    assert "Everything goes on running" in rest
+    assert "Everything keeps running" in rest
     assert all(map(processes.is_alive, everything))
 
     kubectl = Kubectl(record.kubeconfig)

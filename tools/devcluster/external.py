@@ -22,7 +22,7 @@ from tools.devcluster.state import CURRENT, Record, State
 
 
 def redis_url(state: State, environment: Mapping[str, str] = os.environ) -> str:
-    """Return REDIS_URL if it names an answering server that is not ours; "" means ours."""
+    """Return REDIS_URL if it names a server other than ours, which must answer; "" = ours."""
     given = environment.get("REDIS_URL", "")
     own = f"redis://127.0.0.1:{state.read_ports().get('valkey', 0)}/0"
     if not given or given == own:

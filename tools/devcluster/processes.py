@@ -31,7 +31,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @atexit.register
 def _let_go() -> None:
-    """Let running programs outlive us: Python must not wait for them."""
+    """Keep Python from waiting for running programs: they may outlive us."""
     for child in _children.values():
         if child.poll() is None:
             child.returncode = 0

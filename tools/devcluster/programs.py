@@ -61,7 +61,7 @@ def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Progra
 def api_server(
     state: State, binary: Path, port: int, etcd_url: str, address: str = "127.0.0.1"
 ) -> Program:
-    """RBAC decides; `--allow-privileged` leaves privileged Pods to Pod Security admission.
+    """Return the API server with RBAC; Pod Security admission decides on privileged Pods.
 
     Pods reach it at `address`, when there are any.
     """
@@ -148,7 +148,7 @@ def kwok(state: State, binary: Path) -> Program:
 def control_plane(
     state: State, binaries: Mapping[str, Path], ports: Mapping[str, int]
 ) -> tuple[Program, Program, tuple[Program, ...]]:
-    """Start etcd, then the API server, then the rest at once."""
+    """Return etcd, the API server, and the rest, to be started in this order."""
     etcd_url = f"http://127.0.0.1:{ports['etcd']}"
     return (
         etcd(state, binaries["etcd"], ports["etcd"], ports["etcd-peer"]),

@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def long_step(text: str, usual_seconds: int) -> Iterator[None]:
-    """Show that step `text` runs until the block ends, and how long it took if it succeeded."""
+    """Show that step `text` runs until the block ends, and how long it took if it succeeds."""
     say(f"{text} (usually {duration(usual_seconds)} on 2 cores)")
     started = time.monotonic()
     finished = threading.Event()

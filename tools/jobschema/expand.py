@@ -1,7 +1,7 @@
-"""The Structs of ``duepoint.model`` and the YAML of `sources/` -> CustomResourceDefinitions.
+"""Makes CRDs from the Structs of ``duepoint.model`` and the YAML of `sources/`.
 
-The sources hold what a CRD says beside the spec: names, columns, and the status, where `$use` is
-replaced by a named piece.
+The sources contain the parts of a CRD beside the spec: names, columns, and the status, where `$use`
+is replaced by a named piece.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MACHINE_ZONES = "['Local', 'localtime', 'posixrules', 'Factory']"
 
 
 def time_zone_rules() -> list[prune.JsonSchema]:
-    """A zone's name is one of the shipped IANA database, letter for letter."""
+    """Return the rules that accept exactly the zone names of the shipped IANA database."""
     of_the_machine = f"self in {_MACHINE_ZONES} || self.matches(r'^(posix|right)/')"
     listed = ", ".join(f"'{name}'" for name in sorted(timezones.known_names()))
     write = "write an IANA time zone name, such as Europe/Rome, America/New_York or Etc/UTC"
@@ -45,7 +45,7 @@ def time_zone_rules() -> list[prune.JsonSchema]:
 
 
 class Compact(dict[str, Any]):
-    """A part of a document that is not for readers and is written without line per field."""
+    """A part of a document that nobody reads, so it is written without a line per field."""
 
 
 #: libyaml's, ten times as fast, where PyYAML was built with it.
@@ -53,7 +53,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def custom_resource_definitions() -> dict[str, prune.JsonSchema]:
-    """Kind -> its CRD."""
+    """Return kind -> its CRD."""
     pieces = {name: piece for source in PIECES for name, piece in _load(source).items()}
     documents = {}
     for kind, fields in KINDS.items():
@@ -82,7 +82,7 @@ def _expanded(node: Any, pieces: prune.JsonSchema) -> Any:  # noqa: ANN401  (any
 
 
 def _of_kubernetes(schema: schemas.Json) -> schemas.Json:
-    """A schema of the model as the API server takes it."""
+    """Return a schema of the model in the form that the API server accepts."""
     made = dict(schema)
     if rules := schema.get(schemas.RULES):
         made[schemas.RULES] = [written for rule in rules for written in _rules(rule)]

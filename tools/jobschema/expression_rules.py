@@ -7,9 +7,9 @@ that never comes, an instant beyond the year 2112, a period that is too short or
 
 How the rules are cut, measured on kube-apiserver v1.36: one `matches` per field, so that the
 message can name the field; no `split` into fields and no `string()` in messages, because both
-exceed the API server's cost budget for 32 expressions of 200 characters. What was written in the
-field is found by two `find`, counted from the end of the text. Each rule keeps quiet where an
-earlier one has spoken, so that one mistake is one message.
+exceed the API server's cost budget for 32 expressions of 200 characters. Two `find`, counted from
+the end of the text, get the text of a field. Each rule passes texts that an earlier one refuses, so
+that one mistake gives one message.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NUMBER_RANGE = r"\b0*[0-9]{1,4}-[+]?0*[0-9]{1,4}\b"
 
 
 def expression_rules() -> list[Rule]:
-    """The rules in the order that a reader should learn them in."""
+    """Return the rules in the order in which a reader should learn them."""
     return [*_text_rules(), *_special_rules(), *_field_rules(), *_number_rules()]
 
 
@@ -205,9 +205,9 @@ def _number_rules() -> list[Rule]:
 
 
 def _items(value: str, steps: str, *others: str, name: str = "", spread: bool = False) -> str:
-    """A comma list of the field's values, ranges and steps, H forms and special forms.
+    """Return the pattern of a list of the field's values, ranges, steps and special forms.
 
-    Empty items of a list count for nothing, as in CronJob; one at least is not empty.
+    Empty items are ignored, as in CronJob; at least one is not empty.
     """
     plain = f"([+]?0*{value}|{name})" if name else f"[+]?0*{value}"
     starts = [r"[*?]", f"{plain}(-{plain})?"]
@@ -233,7 +233,7 @@ def _field(places: tuple[tuple[int, int, int], ...], items: str, name: str, mess
 
 
 def _found(places: tuple[tuple[int, int, int], ...]) -> str:
-    """CEL for what stands in the field: the last word of the words up to it."""
+    """Return CEL for the text of the field: the last of the words up to it."""
     last = places[-1]
     upto = rf"self.find(r'^{SPACE}*({WORD}{SPACE}+){{{last[0]}}}{WORD}')"
     if len(places) == 1:
@@ -245,7 +245,7 @@ def _found(places: tuple[tuple[int, int, int], ...]) -> str:
 
 
 def _absent(places: tuple[tuple[int, int, int], ...]) -> str:
-    """True where this field does not exist: seconds in 5 fields, the year in 5 or 6."""
+    """Return CEL that is true without this field: seconds in 5 fields, the year in 5 or 6."""
     if places == SECOND_FIRST:
         return rf" || self.matches(r'^{SPACE}*{WORD}({SPACE}+{WORD}){{4}}{SPACE}*$')"
     if places == YEAR:
@@ -254,7 +254,7 @@ def _absent(places: tuple[tuple[int, int, int], ...]) -> str:
 
 
 def _naming(rule: str, wrong: str, message: str) -> Rule:
-    """A rule whose message begins with what is wrong; `wrong` is CEL for it."""
+    """Return a rule whose message begins with the wrong text; `wrong` is CEL for it."""
     expression = f"'\"' + {wrong} + '\": {message}'"
     return {"rule": rule, "message": message, "messageExpression": expression}
 

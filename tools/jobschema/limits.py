@@ -1,4 +1,4 @@
-"""What Kubernetes says of a Job's template in code and not in its OpenAPI: limits for the CRD.
+"""Limits for the CRD that Kubernetes enforces on a Job's template in code, not in its OpenAPI.
 
 A Job's API server refuses all of this, and so does CronJob at apply; without these the mistake
 would show only after the dry run, as `Stalled`. Taken are limits that have stood unchanged since
@@ -8,7 +8,7 @@ Source: `pkg/apis/batch/validation` and `pkg/apis/core/validation` of Kubernetes
 The other way round it loosens lists that batch/v1 takes with entries of the same key, or without
 one: they are replaced as a whole.
 
-Rules between fields stand in ``duepoint.model.targets``.
+Rules between fields are in ``duepoint.model.targets``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _REPEATING = ("env", "hostAliases", "imagePullSecrets")
 
 
 def limited(job_spec: JsonSchema) -> JsonSchema:
-    """The JobSpec with its limits; the argument is changed."""
+    """Add the limits to a JobSpec in place, and return it."""
     for name, limit in _JOB.items():
         job_spec["properties"][name].update(limit)
     pod = job_spec["properties"]["template"]["properties"]["spec"]
@@ -102,7 +102,7 @@ def _limit_below(schema: JsonSchema) -> None:
 
 
 def _is_quantity(schema: JsonSchema) -> bool:
-    """The pruned schema knows fields without a type from quantities alone."""
+    """Whether a field is a quantity: in the pruned schema only quantities have no type."""
     return "type" not in schema and "x-kubernetes-int-or-string" not in schema
 
 

@@ -1,4 +1,4 @@
-"""JobSpec as Kubernetes publishes it -> JobSpec as a CRD can carry it.
+"""Makes the JobSpec of a CRD from the JobSpec that Kubernetes publishes.
 
 In goes the OpenAPI v3 document of `batch/v1` (a server's `/openapi/v3/apis/batch/v1`, or the file
 `api/openapi-spec/v3/apis__batch__v1_openapi.json` of the Kubernetes sources); out comes one
@@ -35,7 +35,7 @@ _SENTENCE = re.compile(r"(?<=[a-z)\"'`])\. (?=[A-Z])| More info:")
 
 
 def open_object(properties: JsonSchema, required: list[str] | None = None) -> JsonSchema:
-    """An object with these known fields that keeps unknown ones; only required ones refuse null."""
+    """Return an object's schema that keeps unknown fields; only required ones refuse null."""
     needed = sorted(required or [])
     schema: JsonSchema = {
         "type": "object",
@@ -49,7 +49,7 @@ def open_object(properties: JsonSchema, required: list[str] | None = None) -> Js
 
 
 def open_metadata() -> JsonSchema:
-    """Metadata of a template: labels and annotations are text, everything else passes unread."""
+    """Return the metadata of a template: labels and annotations are text, the rest is free."""
     texts: JsonSchema = {
         "type": "object",
         "additionalProperties": {"type": "string", "nullable": True},
@@ -58,7 +58,7 @@ def open_metadata() -> JsonSchema:
 
 
 def job_spec(openapi: JsonSchema) -> JsonSchema:
-    """The structural schema of JobSpec found in an OpenAPI v3 document of `batch/v1`."""
+    """Return the structural schema of JobSpec, from an OpenAPI v3 document of `batch/v1`."""
     schemas: JsonSchema = openapi["components"]["schemas"]
     pruned = _named(JOB_SPEC, schemas)
     # PodTemplateSpec calls its spec optional; a Job without containers is refused all the same.
@@ -93,7 +93,7 @@ def _structural(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
 
 
 def reference(node: JsonSchema) -> str | None:
-    """The schema a node points at; a field with a default wraps its reference in allOf."""
+    """Return the schema a node refers to; a field with a default wraps it in allOf."""
     pointer = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", [])), None)
     return pointer.rsplit("/", 1)[1] if pointer else None
 
@@ -140,7 +140,7 @@ def describe(job_spec: JsonSchema, openapi: JsonSchema) -> None:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence without its full stop, or its beginning."""
+    """Return the first sentence without its full stop, cut if it is long."""
     sentence = _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0].strip().rstrip(".")
     return sentence if len(sentence) <= LONGEST else sentence[: LONGEST - 1].rstrip() + "…"
 

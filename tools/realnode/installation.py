@@ -25,10 +25,10 @@ from tools.up.kubectl import Kubectl
 DNS = Path(__file__).with_name("dns.yaml")
 RECEIVER = Path(__file__).with_name("receiver.yaml")
 RELEASE, NAMESPACE = "duepoint", "duepoint-system"
-#: The receiver of `make up`, which no Pod reaches, and what is instead of it.
+#: The receiver of `make up`, which no Pod reaches, and the Service that replaces it.
 _LOCAL_URL = re.compile(r"url: http://127\.0\.0\.1:8089(\S+)")
 _SERVICE = r"service: {name: receiver, port: http, path: \1}"
-#: In seconds; what is slower than this has failed.
+#: A slower installation has failed.
 INSTALL_SECONDS = 180
 
 
@@ -38,7 +38,7 @@ def add_dns(kubectl: Kubectl) -> None:
 
 
 def install(record: Record, *options: str, chart: Path = images.CHART) -> None:
-    """The chart as its README says, with the development Valkey; return when it is rolled out."""
+    """Install the chart as its README says, with the development Valkey, and wait for it."""
     kubectl = Kubectl(record.kubeconfig)
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": NAMESPACE, "labels": restricted}
@@ -55,7 +55,7 @@ def install(record: Record, *options: str, chart: Path = images.CHART) -> None:
 
 
 def image_options() -> tuple[str, ...]:
-    """Nothing for the chart's own name of the image, which is what is built here."""
+    """Return the values for ``IMAGE``; none if it is unset: the build has the chart's name."""
     name, _, tag = os.environ.get("IMAGE", "").rpartition(":")
     return (f"--set=image.repository={name}", f"--set-string=image.tag={tag}") if name else ()
 
@@ -66,7 +66,7 @@ def bring_image(context: str) -> None:
         return
     if not context.startswith("kind-") or not all(map(shutil.which, ("docker", "kind"))):
         raise DevClusterError(
-            f"the nodes of {context} need the image: push it to a registry of theirs and set "
+            f"the nodes of {context} need the image: push it to their registry and set "
             "IMAGE=registry/name:tag, or use a cluster of kind, with docker and kind on the PATH"
         )
     name = images.product_name().removeprefix("docker.io/library/")
@@ -81,7 +81,7 @@ def bring_image(context: str) -> None:
 
 
 def add_receiver(kubectl: Kubectl, namespace: str) -> None:
-    """The Service `receiver`, ready; `receiver.yaml` says what it can be asked."""
+    """Create the Service `receiver` and wait until it is ready; see `receiver.yaml`."""
     image = os.environ.get("IMAGE") or images.product_name()
     text = RECEIVER.read_text().replace("IMAGE", image)
     kubectl.apply(text, f"--namespace={namespace}")
@@ -90,7 +90,7 @@ def add_receiver(kubectl: Kubectl, namespace: str) -> None:
 
 
 def apply_examples(kubectl: Kubectl) -> int:
-    """In the default namespace, their webhooks sent to a Service there; gives their number."""
+    """Apply the examples in `default`, with webhooks to a Service there; return their number."""
     add_receiver(kubectl, "default")
     number = 0
     for path in sorted(applications.EXAMPLES.glob("[0-9]*/*.yaml")):
@@ -99,5 +99,5 @@ def apply_examples(kubectl: Kubectl) -> int:
 
 
 def for_pods(manifest: str) -> str:
-    """An example whose webhook calls the Service."""
+    """Return the example with a webhook that calls the Service."""
     return _LOCAL_URL.sub(_SERVICE, manifest)

@@ -1,9 +1,9 @@
 """A machine inside this one: own mounts, network, processes, hostname, IPC and cgroup root.
 
-Its first process is `inside`. Everything in it ends when that process does, however it does, and
-mounts, interfaces and rules go with their namespaces; what is left for `remove` are its cgroups and
-its folder. The API server is reached at a port of the host's loopback address: the socket is made
-here and handed in, and a socket stays in the network that it was made in.
+Its first process is `inside`. When that process ends, for whatever reason, all others end, and
+mounts, interfaces and rules go with their namespaces; only cgroups and the folder are left for
+`remove`. The API server is reached at a port of the host's loopback address: the socket is opened
+here and handed in, and a socket stays in the network that it was opened in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def inner(state: State) -> State:
-    """The control plane in the machine, as it is recorded there: by numbers of its own."""
+    """Return the state of the control plane in the machine, with process ids of its own."""
     return State(state.folder / "node")
 
 
@@ -49,7 +49,7 @@ def log_file(state: State) -> Path:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a node is made of: programs by name, archives of images."""
+    """The parts of a node: programs by name, and archives of images."""
 
     programs: dict[str, str]
     images: list[str]
@@ -90,7 +90,7 @@ def start(state: State, parts: Parts) -> Record:
 
 
 def remove(state: State) -> bool:
-    """End everything in the machine and take away its cgroups and its files, but for the logs."""
+    """End all processes of the machine; delete its cgroups and its files, except the logs."""
     if not inner(state).folder.exists():
         return False
     record = state.read() or Record()
@@ -145,7 +145,7 @@ def _wait_until_ready(state: State, running: Running) -> None:
                 reason = f"is not Ready after {READY_SECONDS:.0f} s" if is_over else "has ended"
                 end = "\n".join(log_file(state).read_text().splitlines()[-20:])
                 raise DevClusterError(
-                    f"the node {reason}; logs: {state.logs}. What it said last:\n{end}"
+                    f"the node {reason}; logs: {state.logs}. Its last lines:\n{end}"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -155,7 +155,7 @@ def group_name(state: State) -> str:
 
 
 def _make_groups(state: State) -> Iterator[Path]:
-    """Our own group in each hierarchy of version 1, or the one group of version 2."""
+    """Make our own group in each hierarchy of version 1, or in the one of version 2."""
     for root in _hierarchies():
         group = root / group_name(state)
         group.mkdir(exist_ok=True)
@@ -178,19 +178,19 @@ def _remove_groups(state: State) -> None:
                         folder.rmdir()
         if time.monotonic() > deadline:
             names = ", ".join(map(str, left))
-            raise DevClusterError(f"processes remain in {names}; end those of its cgroup.procs")
+            raise DevClusterError(f"processes remain in {names}; end those in its cgroup.procs")
         time.sleep(POLL_SECONDS)
 
 
 def _hierarchies() -> list[Path]:
-    """Mount points of the hierarchies: several of version 1, or one of version 2."""
+    """Return the mount points of the hierarchies: several of version 1, or one of version 2."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     found = [Path(where) for _, where, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
     return [path for path in found if path.is_relative_to(CGROUPS)]
 
 
 def run_inside(record: Record, *command: str) -> str:
-    """Standard output of a command in the machine."""
+    """Run a command in the machine, and return its standard output."""
     result = subprocess.run([*enter(record), *command], capture_output=True, text=True, check=False)
     if result.returncode:
         raise DevClusterError(f"{command[0]} in the node: {result.stderr.strip()[-1000:]}")

@@ -52,7 +52,7 @@ def ensure() -> None:
 
 
 def missing() -> str:
-    """What a real node lacks here and apt cannot bring; empty when there is nothing."""
+    """Return what a real node lacks here that apt cannot install; empty if nothing."""
     if platform.system() != "Linux":
         return "it needs Linux"
     if os.geteuid() != 0:
@@ -67,7 +67,7 @@ def missing() -> str:
 
 
 def runtime() -> dict[str, Path]:
-    """containerd and its companions: the machine's own, or unpacked from Debian's package."""
+    """Return containerd and its helpers: the machine's own, or those of Debian's package."""
     own = {name: Path(shutil.which(name) or "") for name in RUNTIME}
     if all(path.is_file() for path in own.values()):
         return own
@@ -75,7 +75,7 @@ def runtime() -> dict[str, Path]:
 
 
 def unpacked(package: str, *programs: str) -> dict[str, Path]:
-    """Programs of a package of Debian's, unpacked into the cache."""
+    """Return programs of a Debian package, unpacked into the cache."""
     policy = _output("apt-cache", "policy", package) if shutil.which("apt-cache") else ""
     versions = [line.split()[1] for line in policy.splitlines() if "Candidate:" in line]
     if not versions or versions[0] == "(none)":

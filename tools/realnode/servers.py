@@ -38,7 +38,7 @@ OWN = ("kubelet", "kube-proxy", "kube-router")
 
 
 def start(state: State, port: int, parts: Parts) -> None:
-    """Return when Pods can be created and would run."""
+    """Start all servers; return when Pods can be created and would run."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -76,7 +76,7 @@ def import_images(ctr: Path, archives: Iterable[str]) -> None:
         command = [str(ctr), *IMPORT, archive]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
-            raise DevClusterError(f"{archive} is not imported: {result.stderr[-500:]}")
+            raise DevClusterError(f"{archive} cannot be imported: {result.stderr[-500:]}")
 
 
 def _containerd(state: State, binary: Path) -> Program:
@@ -113,7 +113,7 @@ def _kube_proxy(state: State, binary: Path) -> Program:
 
 
 def _kube_router(state: State, binary: Path) -> Program:
-    """Enforces NetworkPolicies, and nothing else."""
+    """Return kube-router, which only enforces NetworkPolicies here."""
     return Program(
         name="kube-router",
         command=(
@@ -129,7 +129,7 @@ def _kube_router(state: State, binary: Path) -> Program:
 
 
 def _filled_in(state: State, name: str) -> Path:
-    """A configuration of this folder, written for this node."""
+    """Fill in a configuration file of this folder for the node, and return its path."""
     values = {
         "folder": state.folder, "data": state.data, "logs": state.logs,
         "kubeconfig": credentials.kubeconfig_path(state, "node"),

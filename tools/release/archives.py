@@ -44,7 +44,7 @@ def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 
 
 def unpack(archive: bytes, folder: Path, *, epoch: int) -> None:
-    """The files of a tar in `folder`, with the same permissions and times on every machine."""
+    """Unpack a tar into `folder`, with the same permissions and times on every machine."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar.getmembers():
             tar.extract(_plain(member, epoch), folder, filter="fully_trusted")

@@ -1,4 +1,4 @@
-"""From a commit to a folder of files that can be made again from it, byte for byte.
+"""Makes a release from a commit: a folder of files, the same again byte for byte.
 
 Everything is made from `git archive` of the commit: what is not committed is not part of a release.
 Times in archives are the commit's, permissions and order are fixed. The tools that build are those
@@ -38,10 +38,10 @@ _IMAGE_VALUES = re.compile(r'^image:\n  repository: duepoint\n(?s:.*?)^  digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to make, and where.
+    """The request for a release: what to make, and where.
 
     `image` is a repository without a tag; "" = the chart's own, which has no registry. `builder`
-    is a URI. `repository_url` is where the commit can be fetched; "" = it is not said.
+    is a URI. `repository_url` is where the commit can be fetched; "" = unknown.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class Wanted:
 
 
 def release(wanted: Wanted, repository: Path) -> Iterator[str]:
-    """Make the files; gives a line for each step. DevClusterError says what is missing."""
+    """Make the files; yield a line for each step. DevClusterError names what is missing."""
     commit = _git(repository, "rev-parse", wanted.commit).decode().strip()
     epoch = int(_git(repository, "log", "-1", "--format=%ct", commit))
     folder = wanted.folder.resolve()
@@ -109,7 +109,7 @@ def _empty(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     there = list(folder.iterdir())
     if there and not (folder / CHECKSUMS).exists():
-        raise DevClusterError(f"{folder} has files that are no release; name an empty folder")
+        raise DevClusterError(f"{folder} has files that are not of a release; name an empty folder")
     for each in there:
         each.unlink()
 
@@ -135,7 +135,7 @@ def _schema(sources: Path) -> bytes:
 
 
 def _chart(sources: Path, folder: Path, image: str, digest: str, epoch: int) -> None:
-    """The chart's archive; where an image is named, its values name it too."""
+    """Make the chart's archive; if an image is given, its values name that."""
     chart = sources / "charts" / "duepoint"
     if image:
         values = chart / "values.yaml"
@@ -156,7 +156,7 @@ def _chart(sources: Path, folder: Path, image: str, digest: str, epoch: int) -> 
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """File name -> SHA-256 in hex."""
+    """Return file name -> SHA-256 in hex."""
     return {path.name: _sum(path) for path in sorted(folder.iterdir())}
 
 

@@ -1,6 +1,6 @@
-"""The image for both architectures, and signatures: what a container engine and cosign do.
+"""Builds the image for both architectures by docker, and signs files by cosign.
 
-Each step says in a line what it did or why it was left out. What was asked for and cannot be done
+Each step says in a line what it did or why it was left out. A requested step that cannot be done
 is an error: pushing without an engine, signing without cosign.
 """
 
@@ -26,7 +26,7 @@ def has_engine() -> bool:
 
 
 def build(sources: Path, *, image: str, folder: Path, push: bool, epoch: int) -> tuple[str, str]:
-    """The image of the sources. Gives its digest ("" if there is none), and what was done."""
+    """Build the image of the sources; return its digest ("" if not pushed), and a summary."""
     if not has_engine():
         if push:
             raise DevClusterError("PUSH needs a container engine, and docker does not answer here")
@@ -50,15 +50,15 @@ def build(sources: Path, *, image: str, folder: Path, push: bool, epoch: int) ->
 
 
 def sign(files: list[Path], *, key: str, image: str) -> str:
-    """A bundle beside each file, and a signature at the image's registry; says what was done.
+    """Write a bundle beside each file, and sign the image in its registry; return a summary.
 
-    `key` is what cosign takes (a file, env://NAME, a KMS), KEYLESS, or "" for no signatures.
+    `key` is a key for cosign (a file, env://NAME, a KMS), KEYLESS, or "" for no signatures.
     `image` is a reference by digest, "" if none was pushed.
     """
     if not key:
         return "signatures: left out, COSIGN_KEY names no key"
     if not shutil.which("cosign"):
-        raise DevClusterError("COSIGN_KEY is set, and there is no cosign here to sign with")
+        raise DevClusterError("COSIGN_KEY is set, but cosign is not installed: install it")
     options = ["--yes"] if key == KEYLESS else ["--yes", f"--key={key}"]
     for path in files:
         bundle = path.with_name(f"{path.name}.sigstore.json")

@@ -33,7 +33,7 @@ _CLUSTER_KINDS = ("Cluster", "ValidatingAdmission")
 
 
 def install_objects(chart: Path = CHART) -> list[dict[str, Any]]:
-    """The objects of an installation in the order that they are applied in."""
+    """Return the objects of an installation, in the order in which they are applied."""
     options = (
         "--set=crds.enabled=false",
         "--set=helmTest.enabled=false",
@@ -45,7 +45,7 @@ def install_objects(chart: Path = CHART) -> list[dict[str, Any]]:
 
 
 def _without_helm(thing: dict[str, Any]) -> dict[str, Any]:
-    """The object with its namespace, and without what only Helm reads; Pods are alike."""
+    """Set the namespace of an object; remove what only Helm reads, also from its Pods."""
     if not thing["kind"].startswith(_CLUSTER_KINDS):
         thing["metadata"].setdefault("namespace", NAMESPACE)
     template = thing.get("spec", {}).get("template", {})
@@ -61,5 +61,5 @@ def _without_helm(thing: dict[str, Any]) -> dict[str, Any]:
 
 
 def install_text(chart: Path = CHART) -> str:
-    """The whole file, with the image that the chart names."""
+    """Return the whole file, with the image that the chart names."""
     return HEADER + yaml.safe_dump_all(install_objects(chart), sort_keys=False, width=120)

@@ -1,4 +1,4 @@
-"""What a release was made of: an in-toto statement with SLSA's provenance predicate, version 1.
+"""The provenance of a release: an in-toto statement with SLSA's provenance predicate, version 1.
 
 It has no times, so two builds of a commit by one builder give the same statement. By itself it
 proves nothing: the signature of SHA256SUMS, which lists it, does.

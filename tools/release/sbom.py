@@ -1,4 +1,4 @@
-"""What uv.lock pins for one use, and the software bill of materials, CycloneDX with licences.
+"""The software bill of materials, from uv.lock: CycloneDX with licences.
 
 Licences come from the metadata of the same versions in the environment; a package for another
 system has none. The text depends on the lock, the version and the time of the release only.
@@ -24,7 +24,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "sbom.duepoint.dev")
 
 
 def exported(sources: Path, *extras: str, options: Sequence[str] = ("--no-emit-project",)) -> str:
-    """What `uv export` prints of the product with these extras."""
+    """Return the locked requirements of the product with these extras, by `uv export`."""
     command = [sys.executable, "-m", "uv", "export", "--quiet", "--frozen", "--no-header"]
     command += ["--no-dev", *options, *(f"--extra={extra}" for extra in extras)]
     done = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def document(sources: Path, *extras: str, version: str, epoch: int) -> dict[str,
 
 
 def _licence_of(name: str, version: str) -> dict[str, Any] | None:
-    """What the package's own metadata says, as CycloneDX puts it. None = it is not known here."""
+    """Return a package's licence from its metadata, in CycloneDX's form; None = unknown."""
     try:
         about = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:

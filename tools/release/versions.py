@@ -1,4 +1,4 @@
-"""`python -m tools.release.versions [VERSION]`: the version, and where else it has to stand.
+"""`python -m tools.release.versions [VERSION]`: print or change the version in all files.
 
 `operator/duepoint/__init__.py` has the version; the package's metadata is made of it. The chart
 cannot be: Chart.yaml has to name its version and the one of the image. With VERSION all three are
@@ -22,13 +22,13 @@ _IN_CHART = re.compile(r"(?<=^version: ).+$|(?<=^appVersion: ).+$", re.MULTILINE
 
 
 def version(repository: Path = REPOSITORY) -> str:
-    """The version of the sources in a folder."""
+    """Return the version of the sources in a folder."""
     [found] = _IN_SOURCE.findall((repository / SOURCE).read_text())
     return str(found)
 
 
 def differing(repository: Path = REPOSITORY) -> list[str]:
-    """What says another version than the sources, each as "file: version"."""
+    """Return each place that differs from the version of the sources, as "file: version"."""
     right = version(repository)
     stated = _IN_CHART.findall((repository / CHART).read_text())
     return [f"{CHART}: {each}" for each in stated if each != right]

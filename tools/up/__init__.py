@@ -1,4 +1,4 @@
-"""`make up`: the whole product on one machine, with a live view.
+"""`make up`: runs the whole product on one machine, with a live view.
 
     __main__      options; the order of it all; what Ctrl-C does
     installation  CRDs, namespace, and from the chart the accounts with their roles

@@ -1,4 +1,4 @@
-"""`python -m tools.up`: bring everything up, then look on until Ctrl-C, or return with --detach.
+"""`python -m tools.up`: start everything, then show it until Ctrl-C, or return with --detach.
 
 Ctrl-C, SIGTERM and a closed terminal end what this command has started; a cluster that ran before
 goes on. Run again while everything is up, it attaches to what is there, and its end leaves all of
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         _look_on(watcher, "leaves everything running" if is_attached else "stops everything")
     if is_attached:
-        progress.say("Everything goes on running.      look on:  make up      stop:  make down")
+        progress.say("Everything keeps running.      watch:  make up      stop:  make down")
         return 0
     progress.say("Stopping everything; objects and Redis are kept until `make clean` ...")
     _undo(state, was_there=was_there)
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def bring_up(state: State, kind: str) -> tuple[Watcher, bool]:
-    """Cluster, installation, processes, examples; and whether they were running already."""
+    """Start all; return a watcher, and whether operator and worker were running already."""
     redis_url = external.redis_url(state)
     bring = external.up if kind == CURRENT else cluster.up
     record = bring(state, redis_url)
@@ -108,16 +108,16 @@ def _look_on(watcher: Watcher, end: str) -> None:
 
 
 def _detach(watcher: Watcher, state: State) -> int:
-    """What was started stays, also when nothing has arrived: the user will want to look at it."""
+    """Wait for the first deliveries and return; on failure, too, everything stays running."""
     progress.say("Waiting for the first Job and the first webhook (at most 3 minutes)")
     try:
         progress.say(watcher.wait_for_first())
     except DevClusterError as error:
         progress.say(f"error: {error}")
-        progress.say(f"Everything is left running for you to look at: {state.logs}; `make down`")
+        progress.say(f"Everything still runs. Logs: {state.logs}      stop:  make down")
         return 1
     progress.say(
-        'Running. Use it:  eval "$(make env)"      look on:  make up      stop:  make down'
+        'Running. Use it:  eval "$(make env)"      watch:  make up      stop:  make down'
     )
     return 0
 

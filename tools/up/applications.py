@@ -39,7 +39,7 @@ class Workplace:
         self.blob_key = state.folder / "blob-key"
 
     def prepare(self) -> None:
-        """Empty the place. The key that signs what is in Redis outlives it, as a Redis may."""
+        """Empty the folder, but keep the key: a Redis may still have data that it signed."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         if not self.blob_key.exists():
             self.blob_key.touch(mode=0o600)
@@ -73,7 +73,7 @@ def log_in(place: Workplace, kubectl: Kubectl, names: Accounts) -> None:
 
 
 def client(place: Workplace, account: str) -> apiserver.Client:
-    """The API server as one of these accounts."""
+    """Return a client of the API server that acts as one of these accounts."""
     config = json.loads(place.kubeconfig(account).read_text())
     server = config["clusters"][0]["cluster"]["server"]
     return apiserver.Client(server, _authority(place), config["users"][0]["user"]["token"])
@@ -84,7 +84,7 @@ def _authority(place: Workplace) -> Path:
 
 
 def start(place: Workplace, record: Record, names: Accounts, port: int) -> Record:
-    """Start receiver, operator and worker, each in the record before the next one starts."""
+    """Start receiver, operator and worker; record each one before the next one starts."""
     for program in _programs(place, record, names, port):
         place.log(program.name).unlink(missing_ok=True)
         running = processes.start(program, place.log(program.name), place.state.folder)
@@ -116,7 +116,7 @@ def _programs(place: Workplace, record: Record, names: Accounts, port: int) -> I
 
 
 def stop(place: Workplace, record: Record) -> Record:
-    """End what is left of an earlier start, and strike it off the record."""
+    """End the processes of an earlier start, and remove them from the record."""
     processes.end(record.applications)
     record = dataclasses.replace(record, applications=())
     place.state.write(record)
@@ -124,12 +124,12 @@ def stop(place: Workplace, record: Record) -> Record:
 
 
 def ended(record: Record) -> list[Running]:
-    """Processes that should run and do not."""
+    """Return the processes that should run but have ended."""
     return [one for one in record.applications if not processes.is_alive(one)]
 
 
 def receiver_port() -> int:
-    """The port that the examples name, unless another program has it."""
+    """Return the port that the examples name, or a free one if another program has it."""
     return receiver.PORT if ports.is_free(receiver.PORT) else ports.any_free()
 
 

@@ -43,7 +43,7 @@ class Accounts:
 
 
 def install(kubectl: Kubectl) -> Accounts:
-    """Everything in place, and the CRDs served."""
+    """Install the CRDs, namespace, accounts and rights; wait until the CRDs are served."""
     kubectl.apply(manifests.CRDS.read_text())
     _wait_until_established(kubectl)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
@@ -54,7 +54,7 @@ def install(kubectl: Kubectl) -> Accounts:
 
 
 def _wait_until_established(kubectl: Kubectl) -> None:
-    """`kubectl wait` fails on a CRD so new that it has no conditions yet, so this asks itself."""
+    """Poll the CRDs: `kubectl wait` fails on one so new that it has no conditions yet."""
     deadline = time.monotonic() + ESTABLISHED_SECONDS
     while not all(map(is_established, kubectl.json("get", "-f", str(manifests.CRDS))["items"])):
         if time.monotonic() > deadline:
@@ -68,14 +68,14 @@ def is_established(crd: dict[str, Any]) -> bool:
 
 
 def chart_objects() -> list[dict[str, Any]]:
-    """Accounts, roles and bindings of the chart, accounts first."""
+    """Return accounts, roles and bindings of the chart, accounts first."""
     found = yaml.safe_load_all(manifests.BASE.read_text())
     kept = [one for one in found if one["kind"] in KINDS]
     return sorted(kept, key=lambda one: KINDS.index(one["kind"]))
 
 
 def accounts(objects: Iterable[dict[str, Any]]) -> Accounts:
-    """The accounts labelled as those of the operator and the worker."""
+    """Return the accounts labelled as those of the operator and the worker."""
     names = {
         one["metadata"].get("labels", {}).get(COMPONENT): str(one["metadata"]["name"])
         for one in objects

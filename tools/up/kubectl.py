@@ -14,13 +14,13 @@ from tools.devcluster.errors import DevClusterError
 
 
 class Kubectl:
-    """Commands to the current context of `kubeconfig`."""
+    """Runs kubectl commands in the current context of `kubeconfig`."""
 
     def __init__(self, kubeconfig: str) -> None:
         self._command = [external.kubectl(), "--kubeconfig", kubeconfig]
 
     def run(self, *arguments: str, text: str | None = None) -> str:
-        """The standard output of a command; `text` is its standard input."""
+        """Run a command, and return its standard output; `text` is its standard input."""
         result = subprocess.run(
             [*self._command, *arguments], input=text, capture_output=True, text=True, check=False
         )
@@ -29,7 +29,7 @@ class Kubectl:
         return result.stdout
 
     def apply(self, manifests: str, *options: str) -> list[str]:
-        """Apply YAML text; gives a line for each object."""
+        """Apply YAML text; return a line for each object."""
         ours = ["--server-side", "--force-conflicts", "--field-manager=duepoint-tools"]
         return self.run("apply", *ours, *options, "-f", "-", text=manifests).splitlines()
 

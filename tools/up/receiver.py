@@ -1,4 +1,4 @@
-"""The receiver of `duepoint run` as a process: a JSON line in a file for each request.
+"""Runs the receiver of `duepoint run` as a process; it writes a JSON line for each request.
 
 It answers 204 to everything, checks no signature, and listens on one loopback address.
 """

@@ -34,7 +34,7 @@ FIRST_SECONDS = 180.0
 
 
 class Arrival(NamedTuple):
-    """A Job or a webhook; ``at`` is when it was created or has arrived."""
+    """A Job or a webhook; ``at``: when it was created or arrived."""
 
     at: dt.datetime
     kind: str
@@ -110,7 +110,7 @@ class Watcher:
                 time.sleep(presenting.TICK_SECONDS)
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """Say a line for each arrival, until Ctrl-C."""
+        """Print a line for each arrival, until Ctrl-C."""
         said: set[tuple[str, str, int | dt.datetime]] = set()
         while True:
             self.look()
@@ -148,7 +148,7 @@ class Watcher:
 
 
 def _job(item: dict[str, Any]) -> Arrival:
-    """The row of a Job as the API server has it, which notes its creation in whole seconds."""
+    """Return the row of a Job; the API server stores its creation in whole seconds."""
     metadata = item["metadata"]
     conditions = item.get("status", {}).get("conditions", [])
     ended = [each["type"] for each in conditions if each["status"] == "True"]
