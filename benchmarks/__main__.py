@@ -40,7 +40,7 @@ def main(names: list[str]) -> int:
     name, *parts = names or [""]
     chosen = [name] if name else list(SHORT)
     if unknown := set(chosen) - set(known):
-        report.say(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+        report.say(f"unknown benchmark: {', '.join(unknown)}; known are {', '.join(known)}")
         return 2
     if "DUEPOINT_TEST_STATE" not in os.environ and set(chosen) - set(ALONE):
         report.say("this needs a cluster of its own: make bench NAME=...")

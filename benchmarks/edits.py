@@ -20,7 +20,7 @@ async def run() -> list[Figure]:
         report.say(f"{EDITS} random edits of {SCHEDULES} Schedules that fire every second or two")
         editor = editing.Editor(stack, schedules=SCHEDULES, jobs=WITH_JOBS, seed=1)
         found = await editor.run(edits=EDITS, on_seen=_tell)
-    report.say(f"{found.runs} runs, {found.judged} of them after a generation seen Ready")
+    report.say(f"{found.runs} runs, {found.judged} of them after their generation was Ready")
     waits_ms = [seconds * 1000 for seconds in found.ready_seconds]
     bench = report.Bench("edits")
     return [

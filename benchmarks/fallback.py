@@ -1,11 +1,11 @@
-"""Redis comes back with an older state: no Job twice, no slot lost, and how soon does it go on?
+"""Redis comes back with an older state: no Job twice, no slot lost, and how soon does it continue?
 
 Valkey is killed and started again from a snapshot that is 1, 10 or 30 s or an hour old, each with
 the leader alive and with the leader killed in that moment. Jobs run every second for each catch-up
 policy, with history limits 0 and 1, beside webhooks. The server is away for 3 s each time.
 ``tests.support.fallingback`` says how the hour is made. ``CASES=1,10`` chooses among 1, 10, 30 and
-hour; ``CASES=many`` is that of 10 s beside 100,000 other Schedules, which are laid into etcd
-(``COUNT=``).
+hour; ``CASES=many`` is that of 10 s beside 100,000 other Schedules (``COUNT=``), which are written
+to etcd.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _one(case: str, wanted: Wanted) -> Result:
         f" {max(found.overdue_seconds, default=0):.2f} s"
     )
     for name, slot in (*found.doubled[:10], *found.phantoms[:10]):
-        report.say(f"  doubled, or never a slot: {name} {slot}")
+        report.say(f"  doubled, or not a slot: {name} {slot}")
     return found
 
 
@@ -80,7 +80,7 @@ async def _lay_many(stack: Stack) -> None:
         if time.monotonic() - began > _ARMED_WITHIN_SECONDS:
             raise AssertionError(f"{armed} of {COUNT} are armed after 10 min")
         await asyncio.sleep(2)
-    report.say(f"  armed {time.monotonic() - began:.0f} s after the last was laid")
+    report.say(f"  armed {time.monotonic() - began:.0f} s after the last was written")
 
 
 def _armed(stack: Stack) -> int:

@@ -85,7 +85,7 @@ async def run() -> list[Figure]:
             alone = await _window()
             report.say("two hostile namespaces begin")
             await _be_hostile(stack, hostile, port)
-            report.say(f"the quiet namespace beside them, operator started anew, for {SECONDS} s")
+            report.say(f"the quiet namespace beside them, operator restarted, for {SECONDS} s")
             most = {"operator": scene.megabytes(operator.pid, "VmHWM")}
             await operator.drain()
             operator.start()

@@ -1,6 +1,6 @@
 """A restarted operator beside 100,000 Schedules and 30,000 Jobs, several times.
 
-The objects are laid into etcd (``stock``). An operator that finds an empty Redis is measured first,
+The objects are written to etcd (``stock``). An operator that finds an empty Redis is measured first,
 then restarts: while no operator runs, a hundredth of the Schedules is deleted and twice as many are
 created. Armed means that Redis holds just the points that it should; settled, that our processes
 write no more. One Schedule is edited as the operator's term begins, while everything is still being
@@ -57,7 +57,7 @@ async def run() -> AsyncIterator[Figure]:
         copies = COUNT // _SHAPES - 1
         await stock.lay(scene.stack.plane.etcd, scene.stack.namespace, shapes, copies)
         await _until_listed(scene, here)
-        report.say("an operator that finds Redis empty")
+        report.say("starting an operator with an empty Redis")
         with scene.stack.redis.client() as client:
             await asyncio.to_thread(client.flushall)
         operator, figures = await _measured(scene, here, "Redis empty", "operator-0", worker)
@@ -129,11 +129,11 @@ async def _until_listed(scene: Scene, count: int) -> None:
     """Wait until the API server lists so many Schedules: its caches follow etcd late."""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while time.monotonic() < deadline:
-        with contextlib.suppress(errors.ApiError):  # behind, it says so
+        with contextlib.suppress(errors.ApiError):  # refuses while its cache is behind
             if len(await scene.uids()) >= count:
                 return
         await asyncio.sleep(1)
-    raise RuntimeError("the API server does not show what was laid into etcd")
+    raise RuntimeError("the API server does not list the objects that were written to etcd")
 
 
 async def _change(scene: Scene, changed: int, prefix: str) -> None:

