@@ -60,7 +60,7 @@ async def run() -> list[Figure]:
 
 async def _tick(stack: Stack, port: int) -> None:
     """Let the Schedules ``tick-NUMBER`` fire every second from now on."""
-    report.say("the workers have divided the shards")
+    report.say("waiting until the workers have divided the shards")
     await asyncio.sleep(keepalive.BEAT_SECONDS + 1)
     # All: a stall of this shared machine makes slots late, never lost.
     webhook = {"url": f"http://127.0.0.1:{port}/"}

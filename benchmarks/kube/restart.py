@@ -1,6 +1,6 @@
 """A restarted operator beside 100,000 Schedules and 30,000 Jobs, several times.
 
-The objects are written to etcd (``stock``). An operator that finds an empty Redis is measured first,
+The objects are written to etcd (``stock``). First an operator that finds an empty Redis is measured,
 then restarts: while no operator runs, a hundredth of the Schedules is deleted and twice as many are
 created. Armed means that Redis holds just the points that it should; settled, that our processes
 write no more. One Schedule is edited as the operator's term begins, while everything is still being

@@ -79,7 +79,7 @@ def unpacked(package: str, *programs: str) -> dict[str, Path]:
     policy = _output("apt-cache", "policy", package) if shutil.which("apt-cache") else ""
     versions = [line.split()[1] for line in policy.splitlines() if "Candidate:" in line]
     if not versions or versions[0] == "(none)":
-        raise DevClusterError(f"apt does not know the package {package}; install {package} yourself")
+        raise DevClusterError(f"apt does not know the package {package}; install it yourself")
 
     def unpack(folder: Path) -> None:
         with progress.long_step(f"Fetching {package}", 10):
