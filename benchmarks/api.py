@@ -1,8 +1,8 @@
 """The HTTP API under load, beside 5,000 firings a second of another set on the same two cores.
 
 Operator, worker and API are processes with the chart's rights, on a control plane and a Valkey of
-their own; vegeta sends. Every part is new members in a set without end: streams of 10,000 rows,
-single PUTs under new ids, then reads of these. Rows count when the set says that it has them.
+their own; vegeta sends. The parts: new members without end in streams of
+10,000 rows, single PUTs under new ids, reads of these. Rows count when the set reports them.
 """
 
 from __future__ import annotations

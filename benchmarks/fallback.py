@@ -3,9 +3,9 @@
 Valkey is killed and started again from a snapshot that is 1, 10 or 30 s or an hour old, each with
 the leader alive and with the leader killed in that moment. Jobs run every second for each catch-up
 policy, with history limits 0 and 1, beside webhooks. The server is away for 3 s each time.
-``tests.support.fallingback`` says how the hour is made. ``CASES=1,10`` chooses among 1, 10, 30 and
-hour; ``CASES=many`` is that of 10 s beside 100,000 other Schedules (``COUNT=``), which are written
-to etcd.
+``tests.support.fallingback`` describes how it fakes the hour. ``CASES=1,10`` chooses among 1, 10,
+30 and hour; ``CASES=many`` is that of 10 s beside 100,000 other Schedules (``COUNT=``), which are
+written to etcd.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _AGES = {
     "30": {"back_seconds": 30.0},
     "hour": {"back_seconds": 2.0, "forged_seconds": 3600},
 }
-#: Slots come due meanwhile, which are overdue when the server answers.
+#: Slots that come due in this time are overdue when the server answers.
 _AWAY_SECONDS = 3.0
 _ARMED_WITHIN_SECONDS = 600
 CASES = (os.environ.get("CASES") or ("1" if report.IS_SMALL else ",".join(_AGES))).split(",")
-_AGES["many"] = {"back_seconds": 10.0}  # not among the usual ones: it takes minutes
+_AGES["many"] = {"back_seconds": 10.0}  # not by default: it takes minutes
 COUNT = int(report.number("COUNT", 100_000))
 
 

@@ -1,7 +1,7 @@
 """Redis is emptied five times under 40 webhooks whose receiver refuses half, beside kills.
 
-Each slot of the Schedules is delivered in the end, and none is delivered again whose end a status
-has shown. ``SECONDS=`` and ``SCHEDULES=`` change the size.
+Each slot of the Schedules must be delivered in the end, and none again after a status has shown its
+end. ``SECONDS=`` and ``SCHEDULES=`` change the size.
 """
 
 from __future__ import annotations

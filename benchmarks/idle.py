@@ -1,9 +1,9 @@
 """The cost of a thousand Schedules that are due tomorrow: commands, CPU, memory.
 
-MONITOR shows every command of 75 seconds, those that come once a minute too. Only keepalives belong
-there: one command per connection in ten seconds (the worker's beat, a look at the layout, PING)
-and, less often, whether the server is still fit and the same. The walk over all objects after a
-start is waited for, and the check of the server's limits a minute after rows were stored.
+MONITOR shows every command of 75 seconds, so also those that come once a minute. Only keepalives
+belong there: one command per connection in ten seconds (the worker's beat, a look at the layout,
+PING) and, less often, whether the server is still fit and the same. It first waits for the walk
+over all objects after a start, and for the check of the server's limits a minute after puts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.stack import Process, Stack
 
 SCHEDULES = int(report.number("SCHEDULES", 1000, 100))
 SECONDS = 75
-#: The walk is over when only keepalives were seen for so long; it is looked for so often.
+#: The walk is over after so long with keepalives only; and how often to check that.
 QUIET_SECONDS = 5
 QUIET_LOOKS = 36
 
@@ -26,8 +26,8 @@ KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"'
     r'|"EVALSHA" "\w+" "3" "dp:\{ctl\}:layout" "dp:\{ctl\}:workers"'  # a worker's beat
     r'|"EVALSHA" "\w+" "2" "dp:\{ctl\}:layout" .*seen\\xc3\\xa6fields\\x90'  # a leader's
-    r'|"INFO" "replication"'  # whether this is still the server that it was
-    # how workers and servers are, which the operator's Lease says: each 15 s
+    r'|"INFO" "replication"'  # whether this is still the same server
+    # the state of workers and servers, for the operator's Lease: each 15 s
     r'|"INFO" "(server|memory)"|"ZRANGE" "dp:\{ctl\}:workers"|"HGETALL" "dp:\{ctl\}:troubles"'
     r'|"TIME"$',  # whether the operator's clock is right: each 10 s, as the others
     re.IGNORECASE,

@@ -27,7 +27,7 @@ from tests.support.stack import Delivery, Stack
 
 SCHEDULES = 20
 SECONDS = int(report.number("SECONDS", 60, 10))
-#: Left out: the first requests open connections and load modules.
+#: Not measured: the first requests open connections and load modules.
 STARTING_SECONDS = 3
 BARE_SECONDS = SECONDS // 2
 BARE = "bare"

@@ -2,8 +2,8 @@
 
 One after the other, with the chart's defaults: ``COUNT`` (100) objects due at the same minute,
 whose containers sleep for ten seconds; then 20 objects for two minutes, every ten seconds as
-Schedules and every minute as CronJobs, whose containers end at once. A container's start is what
-the kubelet says, in whole seconds.
+Schedules and every minute as CronJobs, whose containers end at once. A container's start is the
+kubelet's, in whole seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNT = int(report.number("COUNT", 100, 10))
 #: Objects of a burst are there this long before their minute.
 BEFORE_SECONDS = 30
 OFTEN, OFTEN_SECONDS = 20, 120
-#: Nothing is deleted before it is looked at.
+#: Large enough that no Job is deleted before it is measured.
 HISTORY = {"successfulJobsHistoryLimit": 30, "failedJobsHistoryLimit": 30}
 
 

@@ -24,9 +24,9 @@ from tests.support import stack as stacks
 from tests.support.redisserver import RedisServer
 from tools.devcluster import state as states
 
-#: Elsewhere the control plane has machines of its own. Here it shares two cores with what is
-#: measured, so it is the one to wait when both want to run. ``NICENESS=0`` keeps it from starving
-#: on a machine that does other work.
+#: Elsewhere the control plane has machines of its own. Here it shares two cores with the measured
+#: processes, so it has to wait when both want to run. ``NICENESS=0`` keeps it from starving on a
+#: machine that does other work.
 _CONTROL_PLANE_NICENESS = int(report.number("NICENESS", 10))
 _SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
 _READY_SECONDS = 60

@@ -1,10 +1,10 @@
-"""A quiet namespace beside two hostile ones: is it as punctual as alone, and how large is it all?
+"""A quiet namespace beside two hostile ones: is it as punctual as alone, and at what memory?
 
 The quiet namespace has webhooks and stream entries every second and Jobs every five, first alone,
 then beside the hostile ones, in one run. Those have 256 receivers that hang, 32 names whose server
 never answers, 150 templates of 250 KB, 300 objects of 1 MiB and a flood of slots in one second of
-each minute. Slots are counted from what arrived: requests at the receiver, which is asked by names
-and closes each connection, so that each delivery is a look-up and a connection of its own; entries
+each minute. Slots are counted from arrivals: requests at the receiver, which has many names and
+closes each connection, so that each delivery is a look-up and a connection of its own; entries
 by their ids; Jobs as a watch shows them. Each second of a window must have exactly one of each.
 
 The worker has mounts of its own (``unshare``), with a resolver that is silent and the quiet names
@@ -45,11 +45,11 @@ OBJECT_BYTES = 2**20
 #: Of the quiet namespace.
 WEBHOOKS, STREAMS, JOB_SCHEDULES = 10, 5, 5
 JOB_PERIOD = 5
-#: The hostile loads have all been met after so long.
+#: After so long the product has met every hostile load.
 _SETTLING_SECONDS = 30
 _STARTING_SECONDS = 5
 _CREATE_SECONDS = 60.0
-#: What has not arrived so long after a window is lost.
+#: A slot that has not arrived this long after its window is lost.
 _GRACE_SECONDS = 15
 LIMIT_MB = 400
 _SILENT = "127.0.0.9"
@@ -259,7 +259,7 @@ def _large_template(number: int, size: int, part: int) -> dict[str, Any]:
     made = endless()
     container = made["spec"]["template"]["spec"]["containers"][0]
     first = number * 1_000_000
-    # A list that is merged as one: others would be kept once more, by who manages which part.
+    # A list that is merged as one: for others the API server also stores who manages which part.
     count = size // (part + 3)
     container["args"] = [f"{first + index:0{part}}" for index in range(count)]
     return made

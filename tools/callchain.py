@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = str(Path(__file__).parents[1] / "operator" / "duepoint") + "/"
 
-#: Whether the call with this frame is the wanted one.
+#: Whether a frame belongs to the wanted call.
 Match = Callable[[FrameType], bool]
 
 

@@ -95,7 +95,7 @@ async def dashboard(state: State, record: Record) -> None:
                 await page.look(height=height)
                 await page.run(f"location.hash = {json.dumps(f'#/{name}')}")
                 await page.until("document.querySelector('main h1')")
-                await asyncio.sleep(3)  # what it shows comes piece by piece
+                await asyncio.sleep(3)  # the page loads piece by piece
                 shot = await page.send("Page.captureScreenshot", format="png")
                 (FOLDER / picture).write_bytes(base64.b64decode(shot["data"]))
 

@@ -14,7 +14,7 @@ from duepoint import settings
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
 
 
-#: What the code does not say of a setting: the values that it takes.
+#: The values that a setting takes, in words; the code has no such text.
 VALUES = {
     "redis_url": "[URL](redis.md)",
     "redis_username": "name",

@@ -3,8 +3,8 @@
     python -m tools.without redis-server openssl -- make test
 
 Tests must bring the programs that they need: continuous integration hides those that happen to be
-installed. Each folder of PATH that holds one of the programs is replaced by a copy of
-links to everything else in it.
+installed. Each folder of PATH that holds one of the programs is replaced by a copy of links to
+everything else in it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """N Jobs due at one slot: a bare loop of POSTs, Duepoint, and the CronJob controller.
 
-One after the other on one API server whose audit log says when each POST was answered; lateness is
-that less the slot. No Job controller runs, so Jobs stay as they were created, for all alike.
-``COUNT=`` chooses N. ``BESIDE=raised,default`` names the CronJob controllers: one whose limits hold
-nothing back, and one as it is installed; an empty value leaves both out.
+One after the other on one API server whose audit log shows when each POST was answered; lateness is
+that less the slot. No Job controller runs, so Jobs of all three stay as they were created.
+``COUNT=`` chooses N. ``BESIDE=raised,default`` names the CronJob controllers: one with limits that
+delay nothing, and one as it is installed; an empty value leaves both out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ COUNTS = [int(number) for number in (os.environ.get("COUNT") or "").split(",") i
     [100] if report.IS_SMALL else [200, 2_000, 5_000]
 )
 CRONJOBS = "/apis/batch/v1/namespaces/{ns}/cronjobs"
-#: Limits of the CronJob controller, and for how long it may work at them: by default 1,000 Jobs
-#: take two minutes, 5,000 would take ten.
+#: Limits of the CronJob controller. With the default ones 1,000 Jobs take two minutes, and 5,000
+#: would take ten.
 LIMITS = {
     "raised": {
         "kube_api_qps": "2000", "kube_api_burst": "4000", "concurrent_cron_job_syncs": "50",
@@ -46,7 +46,7 @@ _SLOWEST_RATE, _BEFORE_SECONDS = 150, 15
 #: A status may be as old as this when many are due.
 STATUS_SECONDS = 60
 _QUIET_SECONDS = 3
-#: A Job can be made although its answer never came; so long after the last request, that is all.
+#: A Job may exist although its answer never came: stop this long after the last request.
 _SILENCE_SECONDS = 20
 
 

@@ -1,8 +1,8 @@
 """A bare load on one API server: how many requests it takes from processes that do nothing else.
 
-``python -m benchmarks.kube.loads`` is such a process. It reads an order as a JSON line, says
-``ready``, waits for a second line, sends, and says how many were accepted and what CPU that took.
-A refused request is not repeated, so the count tells.
+``python -m benchmarks.kube.loads`` is such a process. It reads an order as a JSON line, prints
+``ready``, waits for a second line, sends, and prints how many were accepted and the CPU time.
+A refused request is not repeated, so the count shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import uvloop
 from benchmarks.scene import Child
 from tests.support.controlplane import ControlPlane
 
-#: As many as workers run beside each other here, each with as many connections as a worker has.
+#: As many processes as the measured workers, each with as many connections as a worker.
 PROCESSES = 2
 CONNECTIONS = 32
 

@@ -1,8 +1,8 @@
 """The servers of the development cluster, restarted as a measurement needs them.
 
-The API server gets an audit log, which shows who asked for what and when it was answered. The
-controller manager runs only the CronJob controller, at chosen limits, or not at all. What is
-started here carries the mark of its cluster, so the end of the cluster ends it too.
+The API server gets an audit log, which shows who requested what and when it was answered. The
+controller manager runs only the CronJob controller, at chosen limits, or not at all. The cluster
+recognises processes that are started here as its own, and ends them with the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.devcluster import state as states
 from tools.devcluster.processes import Program
 from tools.devcluster.state import Running
 
-#: Who, what, which and when; no bodies. Leases and reads of the servers themselves are noise.
+#: Metadata of requests, no bodies. Leases and requests of the servers themselves are noise.
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

@@ -1,7 +1,7 @@
 """A restarted operator beside 100,000 Schedules and 30,000 Jobs, several times.
 
-The objects are written to etcd (``stock``). First an operator that finds an empty Redis is measured,
-then restarts: while no operator runs, a hundredth of the Schedules is deleted and twice as many are
+The objects are written to etcd (``stock``). An operator that finds an empty Redis comes first, then
+restarts: while no operator runs, a hundredth of the Schedules is deleted and twice as many are
 created. Armed means that Redis holds just the points that it should; settled, that our processes
 write no more. One Schedule is edited as the operator's term begins, while everything is still being
 compared; until the queue has the edit counts from there. ``COUNT=`` and ``TIMES=`` change the size.
@@ -29,7 +29,7 @@ from tests.support.stack import JOBS, SCHEDULES, Process
 
 COUNT = int(report.number("COUNT", 100_000, 2_000))
 TIMES = int(report.number("TIMES", 3, 1))
-#: Distinct Schedules; the first tenth of them has Jobs, so many each.
+#: Distinct Schedules, how many of them have Jobs, and how many Jobs each.
 _SHAPES, _WITH_JOBS, _JOBS_EACH = 50, 5, 3
 _CHANGED = 100
 _LIMIT_SECONDS = 1_200.0
@@ -84,7 +84,7 @@ async def _shapes(scene: Scene, operator: Process) -> list[stock.Shape]:
     path = SCHEDULES.format(ns=scene.stack.namespace)
     uids: dict[str, str] = {}
     for place, name in enumerate(names):
-        # On many days of a far month: nothing is due while this goes on.
+        # On many days of a far month, so that nothing is due during the measurement.
         spec = {"schedule": f"{place} 3 {place % 28 + 1} 1 *", "jobTemplate": TEMPLATE}
         thing = {
             "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
@@ -142,7 +142,7 @@ async def _change(scene: Scene, changed: int, prefix: str) -> None:
     gone = [one for one in await scene.uids() if one[0] > stock.copy_name(_WITH_JOBS, 1)]
     going = gone[:: max(1, len(gone) // changed)][:changed]
     while left := sorted(set(going) & set(await scene.uids())):
-        with contextlib.suppress(RuntimeError):  # one that took too long may have been done
+        with contextlib.suppress(RuntimeError):  # a deletion that took too long may have happened
             await loads.send(scene.stack.plane, path, {}, owners=left, verb="DELETE")
     await scene.create(prefix, changed * 2)
 

@@ -1,7 +1,7 @@
 """Ten thousand Schedules applied at once: how soon are they armed, and when do they have a status?
 
 The API server's own create rate is measured without an operator, once before and once after the
-same objects are created beside one, because an API server gets slower with what it has done. Armed
+same objects are created beside one, because an API server gets slower with its history. Armed
 means that Redis holds just the points that it should; settled, that our processes write no more.
 """
 

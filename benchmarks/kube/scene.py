@@ -119,7 +119,7 @@ class Scene:
 async def opened() -> AsyncIterator[Scene]:
     """Yield an installation without processes, on a control plane with an audit log."""
     async with scene.stack() as stack:
-        # While controllers still run, which give each its ServiceAccount.
+        # Now, while controllers still run: they give each namespace its ServiceAccount.
         actors = ("bare", "raised", "default")
         namespaces = {actor: stack.plane.create_namespace(actor) for actor in actors}
         async with plane.opened(stack.plane) as opened_plane:

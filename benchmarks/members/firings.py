@@ -1,8 +1,8 @@
-"""Firings that go on while something else happens, and how late each of them is.
+"""Fires Schedules while something else happens, and records how late each firing is.
 
 Schedules of ``@every 20.1s`` are stored as if they were made at 201 different seconds, so some are
 due every tenth of a second. The product's worker fires them, one stream entry for each batch.
-Lateness is the time from the due until the target is asked.
+Lateness is the time from the due until the worker calls the target.
 """
 
 from __future__ import annotations

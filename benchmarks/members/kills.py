@@ -225,7 +225,7 @@ async def _installed(stack: Stack, server: RedisServer) -> AsyncIterator[_Scener
     waits: list[Awaitable[None]] = [
         process.wait_until_ready()
         for process in processes.values()
-        if process.role != "operator"  # one of them waits for the Lease
+        if process.role != "operator"  # one operator waits for the Lease
     ]
     await asyncio.gather(*waits)
     token = await stack.member_token()

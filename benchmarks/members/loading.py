@@ -29,7 +29,7 @@ _ROWS = 4_000
 _SIDE_BY_SIDE = 2
 _SAID = 1_000_000
 _STORED = {Outcome.CREATED, Outcome.UNCHANGED}
-#: Of fewer members, texts and buckets are most of the memory.
+#: With fewer members most of the memory is texts and buckets.
 _MANY = 10_000_000
 _BARS = {"valkey": "<= 160", "redis-server": "<= 210"}
 
@@ -80,7 +80,7 @@ async def _put(queue: delayqueue.DelayQueue, count: int, begins: Iterator[int], 
         rows = place.wanted(first, min(last, first + _ROWS))
         try:
             answers = await queue.members.put(record, rows)
-        except errors.TryLater as trouble:  # it may have been carried out
+        except errors.TryLater as trouble:  # it may have happened
             report.say(f"put again: {trouble}")
             answers = await queue.members.put(record, rows)
         refused = [one for one in answers if one.outcome not in _STORED]

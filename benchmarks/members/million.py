@@ -1,6 +1,6 @@
 """Members of a set by the million: loaded, fired beside, deleted.
 
-``deletion`` loads ``COUNT`` members and deletes their set beside firings. ``full`` asks whether so
+``deletion`` loads ``COUNT`` members and deletes their set beside firings. ``full`` shows whether so
 many delay anything: for ``SECONDS`` a worker fires ``RATE`` Schedules a second, one process creates
 5,000 members a minute, and another one reads (``clients``). ``KIND=redis-server`` chooses another
 server than Valkey. Ten million members need some 2 GB of memory.

@@ -1,8 +1,8 @@
 """One-offs that are created, moved and deleted through several HTTP APIs, and when each should run.
 
 Only answered requests count: a creation, move or deletion without an answer (after the client's
-own repetitions) may or may not have happened. A move or deletion that was
-answered less than a second before the run may come too late for it.
+own repetitions) may or may not have happened. A move or deletion that was answered less than a
+second before the run may come too late for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The minimal work of any queue of this kind, as a baseline for our claim and settle.
 
-One script takes what is due by a new score, reads the record of each member and writes one of the
+One script takes due members by a new score, reads the record of each member and writes one of the
 batch; one command acks the score's range. It has no claim ids, no leases that run out and no
 second clock, so a queue built on this alone would lose points. It is the best that the server and
 a Python client can do.

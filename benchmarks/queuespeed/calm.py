@@ -27,8 +27,8 @@ from tests.support.redisserver import RedisServer
 
 POINTS = int(report.number("POINTS", 60, 10))
 _IDLE_SECONDS = 20
-#: What the last point left to do is done by then: each shard claimed from is looked at once more
-#: when the lease of that claim would have ended.
+#: Longer than a lease: when the lease of its last claim would have ended, the worker looks at each
+#: shard once more.
 _CALM_SECONDS = 12
 _KEEPALIVES = {"PING", "HGET", "BEAT", "INFO"}
 

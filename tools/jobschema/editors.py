@@ -8,8 +8,8 @@ of its documents, those of other kinds included:
 
 `make demo`, `make up`, `make docs` and `make generate` write that file, which Git ignores.
 
-Structure is all that it holds: of the CRDs' rules only patterns and choices become part of them,
-because the others have no form in JSON Schema. `duepoint validate` checks everything.
+It checks structure only: of the CRDs' rules it has patterns and choices, because JSON Schema cannot
+express the others. `duepoint validate` checks everything.
 """
 
 from __future__ import annotations

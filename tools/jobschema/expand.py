@@ -93,7 +93,7 @@ def _of_kubernetes(schema: schemas.Json) -> schemas.Json:
         listed = ", ".join(f"'{choice}'" for choice in choices)
         message = f"write {checks.listed(choices)}"
         made[schemas.RULES] = [{"rule": f"self in [{listed}]", "message": message}]
-        # `kubectl explain` lists an enum's values, and knows nothing of rules
+        # `kubectl explain` lists an enum's values, but not those of a rule
         words = ", ".join(choice for choice in choices if choice)
         made["description"] = f"{made['description'].rstrip('.')}. One of {words}."
     if "properties" in made:
@@ -106,7 +106,7 @@ def _of_kubernetes(schema: schemas.Json) -> schemas.Json:
         made["items"] = _of_kubernetes(made["items"])
     if schema is targets.job_spec():
         return Compact(made)
-    # readers want to know what it is before what is in it
+    # readers want the description before the fields
     last = ("properties", "items", "nullable")
     return {key: made[key] for key in sorted(made, key=last.__contains__)}
 

@@ -39,7 +39,7 @@ WEEKDAYS = "[0-7]"
 YEARS = "(19[7-9]|20[0-9])[0-9]"
 
 # Steps of a field, after any leading zeros: no larger than the field. A step of zero passes here,
-# because a rule of its own speaks of it.
+# because another rule refuses it.
 STEPS_OF_SIXTY = "([0-5]?[0-9]|60)"
 STEPS_OF_HOURS = "(1?[0-9]|2[0-4])"
 STEPS_OF_DAYS = "([0-2]?[0-9]|3[01])"
@@ -57,7 +57,7 @@ MONTH_PLACE = ((3, 1, 1), (4, 1, 2))
 DAY_OF_WEEK = ((4, 0, 0), (5, 0, 1))
 YEAR = ((6, 0, 0),)
 
-# Ranges of two numbers; what has more digits than a year is refused by its field.
+# Ranges of two numbers; the rule of the field refuses those with more digits than a year.
 NUMBER_RANGE = r"\b0*[0-9]{1,4}-[+]?0*[0-9]{1,4}\b"
 
 

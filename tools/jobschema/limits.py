@@ -1,7 +1,7 @@
 """Limits for the CRD that Kubernetes enforces on a Job's template in code, not in its OpenAPI.
 
 A Job's API server refuses all of this, and so does CronJob at apply; without these the mistake
-would show only after the dry run, as `Stalled`. Taken are limits that have stood unchanged since
+would show only after the dry run, as `Stalled`. It has only limits that are unchanged since
 `batch/v1` and can only be loosened by a new kind of value, not those that depend on a feature.
 Source: `pkg/apis/batch/validation` and `pkg/apis/core/validation` of Kubernetes v1.36.
 
@@ -17,7 +17,7 @@ from typing import Any
 
 JsonSchema = dict[str, Any]
 
-# A quantity is a text or a plain number; the pattern speaks of texts, the minimum of numbers.
+# A quantity is a text or a plain number; the pattern limits texts, the minimum numbers.
 QUANTITY = {
     "pattern": r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
     "minimum": 0,
@@ -53,7 +53,7 @@ _JOB = dict.fromkeys(
     _NOT_NEGATIVE,
 )
 
-# Of any field of that name in the Pod's spec, wherever it stands.
+# Of any field of that name, anywhere in the Pod's spec.
 _POD = {
     **_PROBE,
     "activeDeadlineSeconds": {"minimum": 1},

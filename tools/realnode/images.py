@@ -48,7 +48,7 @@ rm -rf /etc/apt/sources.list* /etc/apt/apt.conf.d/99*
 find / -xdev -name __pycache__ -prune -exec rm -rf {} +
 """
 KEPT_ARCHIVES = 4  # of the product's image; 250 MB each
-KEPT_LAYERS = 80  # what builds leave for the next ones
+KEPT_LAYERS = 80  # of earlier builds, for the next ones
 IMAGE_PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 HOME = "/root"  # of the builds; mounting it leaves no empty file, as mounting a file would

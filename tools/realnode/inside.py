@@ -1,8 +1,8 @@
 """The first process of a machine: sets up its private parts, the servers, and access from outside.
 
 Arguments: the folder of the cluster, the port of the API server, and a socket that listens at that
-port of the host. Everything outside the folder is mounted read-only, so that a
-server that writes elsewhere fails here instead of leaving files behind.
+port of the host. Everything outside the folder is mounted read-only, so that a server that writes
+elsewhere fails here instead of leaving files behind.
 """
 
 from __future__ import annotations

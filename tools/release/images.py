@@ -34,7 +34,7 @@ def build(sources: Path, *, image: str, folder: Path, push: bool, epoch: int) ->
     about = folder / "image.json"
     command = ["docker", "buildx", "build", str(sources), f"--platform={PLATFORMS}"]
     command += [f"--tag={image}", f"--metadata-file={about}"]
-    # A bill of all that is in it, of its base too, goes along as an attestation.
+    # Attach a bill of all materials, those of the base too, as an attestation.
     command += ["--sbom=true", f"--build-arg=SOURCE_DATE_EPOCH={epoch}"]
     command += ["--push" if push else f"--output=type=oci,dest={folder / 'duepoint-image.tar'}"]
     try:

@@ -1,8 +1,8 @@
 """The installation without Helm, `deploy/kustomize/base/duepoint.yaml`, made from the chart.
 
 It has every object of the chart with its default values, and two Secrets named instead of filled.
-It leaves out what would take Schedules or the index with it when the file is deleted from a
-cluster: the CRDs, the namespace and the Secret of the blob key. A release copies the file as
+It leaves out objects whose deletion with the file would delete Schedules or the index
+as well: the CRDs, the namespace and the Secret of the blob key. A release copies the file as
 install.yaml and names its image.
 """
 

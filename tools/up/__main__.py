@@ -1,8 +1,8 @@
 """`python -m tools.up`: start everything, then show it until Ctrl-C, or return with --detach.
 
 Ctrl-C, SIGTERM and a closed terminal end what this command has started; a cluster that ran before
-goes on. Run again while everything is up, it attaches to what is there, and its end leaves all of
-it running: `make down` stops it. A start that fails ends what it has started.
+keeps running. If everything is up already, the command attaches to it, and its end stops nothing:
+`make down` does. A start that fails ends what it has started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """kubectl as the cluster's administrator: the one client that knows every way to log in.
 
-Used for what happens a few times per start. Failures are reported in kubectl's own words.
+Only for commands that run a few times per start. Failures are reported in kubectl's own words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The view of `make up`: a live screen, plain lines without a terminal, or a wait for a Job.
 
 Schedules and Jobs are read from the API server with the operator's own login, arrivals from the
-receiver's file; nothing is asked of Redis or of the processes. A process that has ended is shown
+receiver's file; it asks neither Redis nor the processes. A process that has ended is shown
 with the last line of its log and not started again, which would hide the reason.
 """
 
