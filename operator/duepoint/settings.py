@@ -187,11 +187,11 @@ class QueueSettings:
     redis_cert_file: Path | None = _setting(
         _file,
         None,
-        "file with our certificate, for servers that ask for one; its key is in the same file, or "
+        "file with our certificate, for servers that require one; its key is in the same file, or "
         "in tls.key beside it",
     )
     redis_sentinel_password_file: Path | None = _setting(
-        _file, None, "file with the password for the Sentinels; unset = they ask for none"
+        _file, None, "file with the password for the Sentinels; unset = they require none"
     )
     redis_prefix: str = _setting(
         _redis_prefix,
@@ -259,7 +259,7 @@ class WorkerSettings(Settings):
     )
     concurrency: int = _setting(_between(1, 4096), 256, "attempts of one kind made at one time")
     grace_seconds: float = _setting(
-        _seconds(0, 3600), 20.0, "how long running deliveries may go on after SIGTERM"
+        _seconds(0, 3600), 20.0, "how long running deliveries may continue after SIGTERM"
     )
     egress_mode: str = _setting(
         _one_of("public-only", "same-namespace", "allowlist", "open"),
@@ -293,7 +293,7 @@ class ApiSettings(Settings):
         dataclasses.MISSING,
         "file with the API's certificate and its chain; its key is in the same file, or in tls.key "
         "beside it; read again when they change. none = plain http, tokens included: only behind "
-        "something that ends TLS",
+        "a proxy that terminates TLS",
     )
     api_audiences: tuple[str, ...] = _setting(
         _words,
@@ -306,7 +306,7 @@ class ApiSettings(Settings):
     grace_seconds: float = _setting(
         _seconds(0, 3600),
         20.0,
-        "how long requests under way may go on after SIGTERM; in its first quarter new ones are "
+        "how long open requests may continue after SIGTERM; in its first quarter new ones are "
         "still served, while /readyz answers 503",
     )
 

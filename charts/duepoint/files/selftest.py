@@ -1,8 +1,8 @@
-"""`helm test`: a Schedule is accepted, armed, fires once into a stream, and goes again.
+"""`helm test`: creates a Schedule, waits until it is armed and has fired, and deletes it.
 
 Runs in Duepoint's own image with the standard library only. The account of this Pod may create,
 read and delete Schedules in one namespace. Exit code 0 and one line on success; otherwise one line
-that says what did not happen, with what the Schedule's conditions say.
+that names the step that failed, with the Schedule's conditions.
 
 Environment: TEST_NAMESPACE, TEST_NAME, TEST_FIRES ("true" where streams in Duepoint's own Redis are
 allowed), TEST_SECONDS (the longest wait), and for tests outside a Pod TEST_SERVER, TEST_TOKEN_FILE
@@ -36,7 +36,7 @@ def server() -> str:
 
 
 def ask(method: str, path: str, body: object = None) -> dict:
-    """The object in the answer; {} for one that does not exist."""
+    """Send a request; return the object in the answer, or {} if it does not exist."""
     token = Path(os.environ.get("TEST_TOKEN_FILE", ACCOUNT + "token")).read_text().strip()
     request = urllib.request.Request(
         server() + path,
@@ -57,13 +57,13 @@ def ask(method: str, path: str, body: object = None) -> dict:
 
 
 def troubles(schedule: dict) -> str:
-    """What the conditions say that is not well."""
+    """Return the conditions in one line."""
     conditions = schedule.get("status", {}).get("conditions", [])
     said = [
         f"{one['type']}={one['status']} {one.get('reason', '')}: {one.get('message', '')}"
         for one in conditions
     ]
-    return "; ".join(said) or "it has no status: no operator has looked at it"
+    return "; ".join(said) or "it has no status: no operator has processed it"
 
 
 def is_ready(schedule: dict) -> bool:
@@ -96,7 +96,7 @@ def run() -> str:
         "schedule": f"@at {slot:%Y-%m-%dT%H:%M:%SZ}",
         "stream": {"name": name, "maxLength": 1},
     }
-    if not fires:  # nothing that leaves the installation: a slot that nobody waits for
+    if not fires:  # send nothing anywhere: a slot that is far away
         spec = {"schedule": "@yearly", "webhook": {"url": "https://duepoint.invalid/"}}
     ask("DELETE", f"{collection}/{name}")
     is_gone = "of an earlier test is still there"
@@ -130,4 +130,4 @@ if __name__ == "__main__":
     except Failed as failed:
         sys.exit(str(failed))
     except (OSError, ValueError) as error:
-        sys.exit(f"the API server at {server()} cannot be asked: {error}")
+        sys.exit(f"the API server at {server()} does not answer: {error}")
