@@ -130,4 +130,4 @@ if __name__ == "__main__":
     except Failed as failed:
         sys.exit(str(failed))
     except (OSError, ValueError) as error:
-        sys.exit(f"the API server at {server()} does not answer: {error}")
+        sys.exit(f"the API server at {server()} gave no valid answer: {error}")
