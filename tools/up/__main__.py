@@ -116,9 +116,7 @@ def _detach(watcher: Watcher, state: State) -> int:
         progress.say(f"error: {error}")
         progress.say(f"Everything still runs. Logs: {state.logs}      stop:  make down")
         return 1
-    progress.say(
-        'Running. Use it:  eval "$(make env)"      watch:  make up      stop:  make down'
-    )
+    progress.say('Running. Use it:  eval "$(make env)"      watch:  make up      stop:  make down')
     return 0
 
 

@@ -32,7 +32,7 @@ def error_of(text, **options):
         pytest.param("30 2 * * ? 2027", "day-of-week", 11, "a year is the last", id="a-sixth-year"),
         pytest.param("0 0 0 1 1 * 1969", "year", 12, "outside 1970-2099", id="year-1969"),
         pytest.param("0 0 0 1 1 * 2100", "year", 12, "outside 1970-2099", id="year-2100"),
-        pytest.param("*/0 * * * *", "minute", 2, "a step of 0", id="step-0"),
+        pytest.param("*/0 * * * *", "minute", 2, "a step cannot be 0", id="step-0"),
         pytest.param("0 5-3 * * *", "hour", 2, 'write "3-5"', id="downward"),
         pytest.param("5--5 * * * *", "minute", 0, "cannot be negative", id="two-hyphens"),
         pytest.param("-5 * * * *", "minute", 0, "cannot be negative", id="negative"),
