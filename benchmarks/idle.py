@@ -3,7 +3,7 @@
 MONITOR shows every command of 75 seconds, so also those that come once a minute. Only keepalives
 belong there: one command per connection in ten seconds (the worker's beat, a look at the layout,
 PING) and, less often, whether the server is still fit and the same. It first waits for the walk
-over all objects after a start, and for the check of the server's limits a minute after puts.
+over all objects after a start, and for the check of the server's limits a minute after writes.
 """
 
 from __future__ import annotations
