@@ -146,7 +146,7 @@ def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Denied | 
 
 def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
     if policy.mode == "public-only":
-        return Denied(_closed(policy, route), f"{aim} is of a Service")
+        return Denied(_closed(policy, route), f"{aim} belongs to a Service")
     if route.vouched or aim.allowed_by(policy):
         return None
     return Denied(
@@ -165,7 +165,7 @@ def _judge_url(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
     if aim.allowed_by(policy):
         return None
     if route.web and aim.port in OTHER_PORTS:
-        why = f"port {aim.port} is another kind of server's; if webhooks are taken there, {_ASK}"
+        why = f"port {aim.port} is another kind of server's; if it accepts webhooks, {_ASK}"
         return Denied(why, f"{aim} is not named")
     if policy.mode == "open" or (is_public and policy.mode != "allowlist"):
         return None

@@ -153,7 +153,7 @@ class ResponseParser:
             TooLarge: the body is longer than the rule allows and not optional.
         """
         if self._parser is None:
-            raise NotHttp("more came than a response")
+            raise NotHttp("the server sent more than a response")
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

@@ -331,9 +331,9 @@ class _Connection:
         #: Of all that came since the end of a head, a piece of a body or the end of a request.
         self._framing_bytes = 0
         self._body: Body | None = None
-        self._body_bytes = 0  # since its time was last counted anew
+        self._body_bytes = 0  # since ``_body_seconds`` was last reset
         self._body_seconds = 0.0  # left for the next of them
-        self._expects_leave = False  # to send the body
+        self._expects_continue = False  # before it sends the body
         self.on_message_begin()
         self._in_head = False
 
@@ -391,7 +391,7 @@ class _Connection:
             pass  # it has gone away, speaks no TLS, is too slow to read, or has to give way
 
     async def _has_request(self, seconds: float) -> bool:
-        """Wait for a request, whose first byte comes in time; False = none comes any more."""
+        """Wait for a request, whose first byte comes in time; False = none will come."""
         deadline = self._loop.time() + (self._limits.head_seconds if self._in_head else seconds)
         while not self._waiting and self._refused is None:
             was_in_head = self._in_head
@@ -452,7 +452,7 @@ class _Connection:
                 raise ConnectionResetError("the client does not read its answer") from None
 
     def _start_stream(self, status: int, headers: Headers) -> Stream:
-        self._give_leave()  # an interim answer has to precede the final one
+        self._send_continue()  # an interim answer has to precede the final one
         self._writer.write(self._server.head(status, [*headers, ("Transfer-Encoding", "chunked")]))
         self._stream = Stream(self._send)
         return self._stream
@@ -473,7 +473,7 @@ class _Connection:
 
     async def _more_body(self) -> None:
         """Read on until a part of the last request's body, or its end, has come."""
-        self._give_leave()
+        self._send_continue()
         began = self._loop.time()
         if self._refused is None:
             try:
@@ -489,14 +489,14 @@ class _Connection:
         if self._refused is not None:
             raise self._refused
 
-    def _give_leave(self) -> None:
+    def _send_continue(self) -> None:
         """Answer ``Expect: 100-continue``, if the client sent it and the body is not there yet."""
-        if self._expects_leave and self._body is not None and not self._waiting:
+        if self._expects_continue and self._body is not None and not self._waiting:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._expects_leave = False
+        self._expects_continue = False
 
     def _feed(self, data: bytes) -> None:
-        """Parse data; what is wrong with them is noted."""
+        """Parse data; set ``_refused`` if they are not valid."""
         self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -543,7 +543,7 @@ class _Connection:
         if former is None:
             headers[key] = text
         elif key in _SINGLE:
-            raise Refused(400, f"the header {key} is there twice")
+            raise Refused(400, f"the header {key} appears twice")
         else:
             headers[key] = f"{former}, {text}"
 
@@ -551,7 +551,7 @@ class _Connection:
         headers = self._headers
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            raise Refused(400, f"HTTP/{version} is not spoken here; send HTTP/1.1")
+            raise Refused(400, f"HTTP/{version} is not supported; send HTTP/1.1")
         is_new = version == "1.1"
         if self._parser.should_upgrade():
             raise Refused(400, "the protocol cannot be changed here")
@@ -562,10 +562,10 @@ class _Connection:
         if len(self._waiting) > _MOST_WAITING:
             raise Refused(400, f"more than {_MOST_WAITING} requests wait on the connection")
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise Refused(400, "the only transfer coding known is chunked")
+            raise Refused(400, "the only supported transfer coding is chunked")
         self._in_head, self._framing_bytes = False, 0
         self._body_bytes, self._body_seconds = 0, self._limits.body_seconds
-        self._expects_leave = is_new and headers.get("expect", "").lower() == "100-continue"
+        self._expects_continue = is_new and headers.get("expect", "").lower() == "100-continue"
         self._body = Body(self._more_body, int(headers.get("content-length", 0)))
         self._waiting.append(
             HttpRequest(

@@ -156,7 +156,7 @@ class OwnServers:
                     await self._resolve(servers)
         if not servers <= self._found.keys():
             # Authors of Schedules read this and must not learn where our Redis is; the log says it.
-            raise Unready("which addresses are allowed cannot be found out now")
+            raise Unready("the allowed addresses cannot be determined now")
 
     def close(self) -> None:
         """Release the threads; those that hang end by themselves."""

@@ -6,7 +6,7 @@ target maps the answers to outcomes: it retries what may recover, and rejects wh
 correct. Without a Job nothing has started, so a slot that never gets one is missed, not failed.
 
 ``ActiveJobs`` reads the state of a Schedule's Jobs for its concurrency policy. A Job is active
-until it has finished, is being deleted (nobody waits for the deletion) or is gone. A Job of that
+until it has finished, is being deleted (we do not wait for that) or is gone. A Job of that
 name with another controller, or without a slot, is not a run of the Schedule.
 """
 
@@ -101,7 +101,7 @@ _Key = tuple[str, str]
 
 
 class JobState(enum.Enum):
-    """The state of a Job."""
+    """Whether a Job counts as active for the concurrency policy."""
 
     ACTIVE = "active"
     OVER = "over"  # finished, or being deleted
@@ -110,7 +110,7 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A Job of the Schedule."""
+    """A Job of the Schedule, with its slot and its state."""
 
     name: str
     slot_us: int

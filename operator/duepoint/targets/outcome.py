@@ -13,7 +13,7 @@ class Delivered:
     """The target accepted the slot.
 
     Attributes:
-        label: that of the metric, here and in the classes below.
+        label: the label of the metric, here and in the classes below.
         running: whether the work goes on elsewhere (in a Job) and ends later.
         job_name: the name of the Job, if it is one.
         may_come_again: whether an unanswered request for the Job may be in flight.

@@ -30,11 +30,11 @@ class ReceiverPlaces:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has a place."""
+        """Whether no attempt has a place."""
         return not self._places.taken
 
     async def enter(self, owner: str) -> float:
-        """Take a place, waiting for it briefly. 0.0 = ``leave`` it; else retry in this time."""
+        """Take a place, perhaps after a short wait: 0.0 = ``leave`` it; else seconds to a retry."""
         if self._places.take(owner):
             return 0.0
         now = self._clock.monotonic()

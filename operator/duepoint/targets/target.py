@@ -89,7 +89,7 @@ class Firing(jobbuilder.SlotFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why there is no answer.
+    """Why nothing was delivered, when there is no answer to judge.
 
     Attributes:
         code_class: the metric's label in place of ``2xx``.
@@ -107,7 +107,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firings:
-    """Attempts that become entries of one stream, as columns; all else they have in common.
+    """Attempts that become entries of one stream: columns, and the facts that all share.
 
     ``uids``, ``generations``, ``slots_us`` and, for members of a set, ``names`` belong together row
     by row. So do ``payloads`` if there are any: an empty payload stands for the action's. The
@@ -300,8 +300,8 @@ def webhook_id(uid: str, slot_us: int, run_uid: str = "") -> str:
 
 def event_id(uid: str, slot_us: int, run_uid: str = "") -> str:
     """Return ``<uid>-<slot in seconds>``, with ``.mmm`` if needed and a suffix for a run."""
-    mark = f"-{hashlib.sha256(run_uid.encode()).hexdigest()[:10]}" if run_uid else ""
-    return f"{uid}-{seconds_text(slot_us)}{mark}"
+    suffix = f"-{hashlib.sha256(run_uid.encode()).hexdigest()[:10]}" if run_uid else ""
+    return f"{uid}-{seconds_text(slot_us)}{suffix}"
 
 
 def seconds_text(instant_us: int) -> str:

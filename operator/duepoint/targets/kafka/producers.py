@@ -47,7 +47,7 @@ _LOGIN = (
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
-class _Held:
+class _CachedProducer:
     """A producer on the guarded loop, started with its first record; our loop dials its brokers.
 
     Attributes:
@@ -113,7 +113,7 @@ class Producers:
 
     def __init__(self, dialler: servers.ServerDialler) -> None:
         self._dialler = dialler
-        self._held: OrderedDict[bytes, _Held] = OrderedDict()
+        self._cached: OrderedDict[bytes, _CachedProducer] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._thread = dialling.GuardedThread()
         self._is_closed = False
@@ -129,72 +129,72 @@ class Producers:
         seconds: float,
     ) -> str | outcome.Retry | outcome.Rejected:
         """Send a record within ``seconds``; return where it is stored, or the outcome."""
-        held = self._of(brokers)
-        refusals = held.denied
+        cached = self._of(brokers)
+        refusals = cached.denied
         refusals.clear()
-        held.sends += 1
+        cached.sends += 1
         self._keep_bound()
         try:
             async with asyncio.timeout(seconds):
-                return await self._thread.call(held.send(topic, key, value, headers))
+                return await self._thread.call(cached.send(topic, key, value, headers))
         except asyncio.CancelledError:
-            self._let_go(held)  # it may hang for ever, and must not send the record later
+            self._let_go(cached)  # it may hang for ever, and must not send the record later
             raise
         except TimeoutError:
-            self._let_go(held)
+            self._let_go(cached)
             # If a broker may not be dialled, the library goes on trying the others.
             message = f"no answer from the brokers in {seconds:g} s"
             late = outcome.Retry(reason=Reason.NETWORK, message=message)
             return _refusal(refusals) or late
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
-                self._let_go(held)
+                self._let_go(cached)
             return _answer(error, refusals)
         finally:
-            held.sends -= 1
-            is_let_go = self._held.get(held.connection.digest) is not held
-            if is_let_go and not held.sends and not self._is_closed:
-                self._close(held)  # evicted while it started, when it could not be closed yet
+            cached.sends -= 1
+            is_let_go = self._cached.get(cached.connection.digest) is not cached
+            if is_let_go and not cached.sends and not self._is_closed:
+                self._close(cached)  # evicted while it started, when it could not be closed yet
             self._keep_bound()
 
     async def close(self) -> None:
         """Close every producer."""
         self._is_closed = True
-        for held in list(self._held.values()):
-            self._let_go(held)
+        for cached in list(self._cached.values()):
+            self._let_go(cached)
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._thread.close()
 
-    def _of(self, brokers: kafkatarget.Brokers) -> _Held:
+    def _of(self, brokers: kafkatarget.Brokers) -> _CachedProducer:
         digest = brokers.connection.digest
-        held = self._held.get(digest)
-        if held is not None and held.connection.consent != brokers.connection.consent:
-            self._let_go(held)  # it would still use servers that the owner no longer allows
-            held = None
-        if held is None:
-            held = self._held[digest] = _Held(brokers, self._dialler)
-        self._held.move_to_end(digest)
-        return held
+        cached = self._cached.get(digest)
+        if cached is not None and cached.connection.consent != brokers.connection.consent:
+            self._let_go(cached)  # it would still use servers that the owner no longer allows
+            cached = None
+        if cached is None:
+            cached = self._cached[digest] = _CachedProducer(brokers, self._dialler)
+        self._cached.move_to_end(digest)
+        return cached
 
     def _keep_bound(self) -> None:
         """Evict idle producers above the bound; the worker's places bound the busy ones."""
-        while len(self._held) > _MOST_PRODUCERS:
+        while len(self._cached) > _MOST_PRODUCERS:
             gone = shares.first_to_go(
-                self._held,
-                owner=lambda held: held.connection.to.namespace,
-                is_idle=lambda held: not held.sends,
+                self._cached,
+                owner=lambda cached: cached.connection.to.namespace,
+                is_idle=lambda cached: not cached.sends,
             )
             if gone is None:
                 return
-            self._let_go(self._held[gone])
+            self._let_go(self._cached[gone])
 
-    def _let_go(self, held: _Held) -> None:
-        if self._held.get(held.connection.digest) is held:
-            del self._held[held.connection.digest]
-            self._close(held)
+    def _let_go(self, cached: _CachedProducer) -> None:
+        if self._cached.get(cached.connection.digest) is cached:
+            del self._cached[cached.connection.digest]
+            self._close(cached)
 
-    def _close(self, held: _Held) -> None:
-        task = asyncio.create_task(self._thread.call(held.close()))
+    def _close(self, cached: _CachedProducer) -> None:
+        task = asyncio.create_task(self._thread.call(cached.close()))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -203,7 +203,7 @@ def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outc
     if (refused := _refusal(denied)) is not None:
         return refused
     # Only the error's class: its text may contain what a broker sent.
-    message = f"the brokers did not take the record: {type(error).__name__}"
+    message = f"the brokers did not accept the record: {type(error).__name__}"
     if isinstance(error, _FINAL):
         return outcome.Rejected(reason=Reason.REJECTED, message=message)
     if isinstance(error, _LOGIN):

@@ -52,7 +52,7 @@ class Brokers:
 
 
 def brokers(found: servers.SecretConnection) -> Brokers:
-    """Return the brokers; raises Unread, which says what to write into the Secret instead."""
+    """Return the brokers that a Secret names; raises Unread with what to write there instead."""
     values = found.values
     listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
     parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
@@ -70,7 +70,7 @@ def brokers(found: servers.SecretConnection) -> Brokers:
         ("sasl.mechanism", mechanism, MECHANISMS),
     ):
         if value not in known:
-            raise found.to.unusable(key, f"is not known; write {' or '.join(known)}")
+            raise found.to.unusable(key, f"is not supported; write {' or '.join(known)}")
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):

@@ -93,7 +93,7 @@ class Unread(Exception):
 
 
 def unread(reason: Reason, message: str) -> target.Trouble:
-    """Return the trouble of a delivery that was not sent for want of something in a Secret."""
+    """Return the trouble of a delivery that lacks something from a Secret and was not sent."""
     return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
@@ -107,7 +107,7 @@ def require_any_consent(to: Reference, data: secrets.Data) -> None:
     if SEND_TO not in data.annotations:
         raise to.missing(
             f"{to.object} may not be sent anywhere, because its annotation {SEND_TO} is "
-            f"missing; who owns the Secret allows it with: kubectl annotate secret {to.name} "
+            f"missing; the Secret's owner allows it with: kubectl annotate secret {to.name} "
             f"-n {to.namespace} {SEND_TO}=HOST, the host of the address in it",
         )
 
@@ -119,7 +119,7 @@ def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> No
     has = "names others" if SEND_TO in data.annotations else "is missing"
     raise to.missing(
         f"{to.object} may not be sent to {receiver}, because its annotation {SEND_TO} "
-        f"{has}; who owns the Secret allows it with: kubectl annotate --overwrite secret {to.name} "
+        f"{has}; the Secret's owner allows it with: kubectl annotate --overwrite secret {to.name} "
         f"-n {to.namespace} {SEND_TO}={receiver}",
     )
 
@@ -136,7 +136,7 @@ class KeyReader:
         self._reader_role = reader_role
 
     async def line(self, to: Reference, key: str) -> str:
-        """Return one line of ASCII for a header; blanks around it are taken for an accident."""
+        """Return one line of ASCII for a header; drop blanks around it as accidents."""
         text = (await self.text(to, key)).strip()
         if not text or specfields.is_unsendable(text) or not text.isascii():
             raise to.unusable(key, "is not one line of printable ASCII")

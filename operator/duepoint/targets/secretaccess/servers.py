@@ -81,7 +81,7 @@ class SecretConnection:
             to = self.to
             withheld = to.missing(
                 f"a server that it names is not allowed: the annotation {references.SEND_TO} of "
-                f"{to.object} does not list it; who owns the Secret allows it with: "
+                f"{to.object} does not list it; the Secret's owner allows it with: "
                 f"kubectl annotate --overwrite secret {to.name} -n {to.namespace} "
                 f"{references.SEND_TO}=HOSTS, the hosts of all its servers"
             )
@@ -148,7 +148,7 @@ class ConnectionReader:
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:
-    """Return one line of text; a line break at the end is taken for an accident."""
+    """Return one line of text; drop line breaks around it as accidents."""
     try:
         text = value[:_MOST_BYTES].decode().strip("\r\n")
     except UnicodeDecodeError:

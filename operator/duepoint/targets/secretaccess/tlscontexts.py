@@ -30,7 +30,7 @@ from duepoint import shares, tlsrules
 #: Bounds of one bundle of authorities, and of one certificate with its chain or one key.
 MOST_PEM_BYTES = 64 << 10
 MOST_CERTIFICATES = 100
-_MARK = b"BEGIN CERTIFICATE"
+_BEGIN = b"BEGIN CERTIFICATE"
 
 #: Bound of the cache, and the measured sizes of its contexts.
 _MOST_BYTES = 64 << 20
@@ -108,7 +108,7 @@ class TlsContexts:
 def made(wanted: TlsMaterial) -> ssl.SSLContext:
     """Return a new context; raises Unusable."""
     _require_few(
-        "ca", wanted.ca, "write those alone that sign for this server, or none for the public ones"
+        "ca", wanted.ca, "write only those that sign for this server, or none for the public ones"
     )
     for part in (wanted.certificate, wanted.key):
         _require_few("certificate", part, "write the certificate and those between it and its root")
@@ -127,7 +127,7 @@ def made(wanted: TlsMaterial) -> ssl.SSLContext:
         except (ssl.SSLError, OSError, ValueError):
             raise Unusable(
                 "certificate",
-                "tls.crt and tls.key are no PEM certificate with its own, unencrypted key",
+                "tls.crt and tls.key are not a PEM certificate with its own, unencrypted key",
             ) from None
     return context
 
@@ -135,7 +135,7 @@ def made(wanted: TlsMaterial) -> ssl.SSLContext:
 def _require_few(part: str, pem: bytes | None, remedy: str) -> None:
     if pem is None:
         return
-    count = pem.count(_MARK)
+    count = pem.count(_BEGIN)
     if len(pem) > MOST_PEM_BYTES or count > MOST_CERTIFICATES:
         raise Unusable(
             part,

@@ -39,7 +39,7 @@ _MOST_SERVERS = 256
 _LOGIN = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "ERR invalid password"})
 #: Our words for errors: a status never shows text from a server that its author could not call.
 _WORDS = {
-    "WRONGTYPE": "WRONGTYPE, the key holds something else than a stream",
+    "WRONGTYPE": "WRONGTYPE, the key holds something other than a stream",
     "NOAUTH": "NOAUTH, it wants a login",
     "WRONGPASS": "WRONGPASS, user name or password is wrong",
     "DENIED": "DENIED, it is in protected mode and has no password",
@@ -51,7 +51,7 @@ _WORDS = {
     "MISCONF": "MISCONF, it cannot write to its disk",
     "NOREPLICAS": "NOREPLICAS, it has too few replicas",
     "CLUSTERDOWN": "CLUSTERDOWN, its cluster is down",
-    "MASTERDOWN": "MASTERDOWN, its primary is away",
+    "MASTERDOWN": "MASTERDOWN, its primary is down",
     "TRYAGAIN": "TRYAGAIN, the slot is being moved",
     "MOVED": "MOVED, the slot is on another server",
     "ASK": "ASK, the slot is being moved",
@@ -166,7 +166,7 @@ class ExternalStreams:
                 "url", "has a parameter that only Duepoint's own Redis may have"
             )
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
-            what = "leads to no single server; write redis://host:6379/0 or rediss://"
+            what = "does not name a single server; write redis://host:6379/0 or rediss://"
             raise found.to.unusable("url", what)
         found.require_consent(address.hosts)
         secured = await self._reader.secured(found) if address.tls else found
@@ -212,7 +212,7 @@ class ExternalStreams:
                 raise
             pool.idle.append(opened)
         if not _ENTRY.fullmatch(answer):
-            raise Garbled("what it answered is not an id of an entry")
+            raise Garbled("its answer is not the id of an entry")
         return answer.decode()
 
     async def _opened(self, namespace: str, server: _Server) -> RedisConnection:
@@ -237,7 +237,7 @@ class ExternalStreams:
             return outcome.Rejected(reason=Reason.TARGET_UNAVAILABLE, message=message)
         if error.code in _LOGIN or "AUTH" in str(error):
             self._reader.forget(namespace)
-            message += "; look at username and password in the Secret of connectionSecretRef"
+            message += "; check username and password in the Secret of connectionSecretRef"
             return outcome.Retry(reason=Reason.REJECTED, message=message)
         # Any other code may pass, and some kinds of servers have codes of their own: retry.
         kind = outcome.Rejected if error.code == "ERR" else outcome.Retry
@@ -351,19 +351,19 @@ class RedisConnection:
         raise ConnectionResetError("the connection was closed")
 
 
-def _parsed(received: bytes) -> Any:  # noqa: ANN401 - False where the reply is not complete
+def _parsed(received: bytes) -> Any:  # noqa: ANN401 - False if the reply is not complete
     """Parse a reply, from the start each time: it is short enough for that."""
     if received[0] not in _TYPES:
-        raise Garbled(f"it answered {len(received)} bytes that are no Redis reply")
+        raise Garbled(f"its answer of {len(received)} bytes is not a Redis reply")
     announced = received[1 : received.index(b"\r\n")]
     if received[:1] == b"$" and announced.isdigit() and int(announced[:9]) > _MOST_BYTES:
-        raise Garbled("it answered with a longer text than any answer to XADD is")
+        raise Garbled("it answered with a text longer than any answer to XADD")
     parser = hiredis.Reader(errors="replace")
     parser.feed(received)
     try:
         reply = parser.gets()
     except hiredis.ProtocolError:
-        raise Garbled("what it answered is not a Redis reply") from None
+        raise Garbled("its answer is not a Redis reply") from None
     if reply is not False and parser.has_data():
         raise Garbled("it answered with more than one reply")
     return reply

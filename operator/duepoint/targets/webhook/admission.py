@@ -2,7 +2,7 @@
 
 ``Admission`` checks the three in this order and decides what becomes of a refused delivery. One
 that waits for a circuit or a place does not count as an attempt. One whose receiver is gone (410)
-is not made until the Schedule is edited. A delivery reads its Secrets after ``refusal`` has checked
+is not sent until the Schedule is edited. A delivery reads its Secrets after ``refusal`` has checked
 circuit and receiver, so that a missing Secret uses up no attempt while nothing may be sent, and
 before ``enter`` takes a place, so that no read occupies one. A run by hand goes even to a receiver
 that is gone. If it is delivered, the Schedule goes on: that is how to resume without an edit.
@@ -10,8 +10,8 @@ that is gone. If it is delivered, the Schedule goes on: that is how to resume wi
 The receivers of a namespace share its places (``targets.places``), and each has a limit of its
 own, so that one that hangs takes nothing from the others. Each worker has its own places.
 
-The response also tells whether the receiver is healthy. Any answer below 500 means that it is,
-even a refusal; busy (408, 425, 429) tells nothing; 5xx, silence and broken connections are
+The response also shows whether the receiver is healthy. Any answer below 500 means that it is,
+even a refusal; busy (408, 425, 429) proves nothing; 5xx, silence and broken connections are
 failures. A worker counts its own calls of a failing receiver and opens the circuit for all workers
 (``delayqueue.circuits``). ``CircuitBreaker`` keeps a copy of all circuits, no older than a second
 while webhooks are sent, so that a delivery to a healthy receiver needs no request to Redis. While a
@@ -200,7 +200,7 @@ class Admission:
 def _gone(firing: target.Firing) -> outcome.Outcome:
     message = (
         "the receiver said that it is gone (410); edit the Schedule, or run it by hand once the "
-        "receiver is there again"
+        "receiver is back"
     )
     kind = outcome.Rejected if firing.attempt > 1 else outcome.Skip
     return kind(reason=Reason.ENDPOINT_GONE, message=message)

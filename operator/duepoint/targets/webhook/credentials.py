@@ -155,7 +155,7 @@ class Vault:
             raise to.missing(
                 f"no token of {to.object} may be made for the audience "
                 f"{base.quoted(auth.audience)}, because its annotation "
-                f"{references.TOKEN_AUDIENCES} does not list it; who owns the account allows it "
+                f"{references.TOKEN_AUDIENCES} does not list it; the account's owner allows it "
                 f"with: kubectl annotate --overwrite serviceaccount {to.name} -n {to.namespace} "
                 f"{references.TOKEN_AUDIENCES}={auth.audience}"
             )

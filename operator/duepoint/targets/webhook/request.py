@@ -96,7 +96,7 @@ class Composer:
     def compose(
         self, firing: target.Firing, now_us: int
     ) -> tuple[list[tuple[str, str]], bytes | None]:
-        """Return the own headers and the body of an attempt made now; None = no body."""
+        """Return the headers beyond ``common`` and the body of an attempt; None = no body."""
         own: list[tuple[str, str]] = []
         match self._format:
             case "Standard":

@@ -145,7 +145,7 @@ def trouble(error: Exception, host: str) -> target.Trouble:
 
 def _wording(error: Exception) -> str:
     if isinstance(error, httpclient.NotHttp):
-        return "what it answered is not HTTP"
+        return "its answer is not HTTP"
     if isinstance(error, ConnectionError):
         return "the connection was cut before an answer"
     return f"the request failed ({type(error).__name__})"

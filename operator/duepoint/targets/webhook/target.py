@@ -11,9 +11,9 @@ of a slot has the same ``webhook-id``; the timestamp is the attempt's own.
 
 ``Prepared`` is what the deliveries of one webhook have in common: destination, credentials,
 endpoint and request head depend on the action and on the API server's answers, not on the slot.
-The first delivery prepares it and later ones reuse it. That for a plain URL stays while the cache
-has room. That with a Secret or a Service stays for two seconds, or until a delivery fails. A
-delivery that finds it in the cache waits for nothing.
+The first delivery prepares it and later ones reuse it. For a plain URL it stays while the cache has
+room. With a Secret or a Service it stays for two seconds, or until a delivery fails. A delivery
+that finds it in the cache waits for nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TOGETHER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a delivery needs.
+    """What all deliveries of one webhook share.
 
     Attributes:
         asked: the webhook as the action has it; the reference keeps its ``id()`` from being reused.
@@ -137,7 +137,7 @@ class WebhookTarget:
     ) -> tuple[Prepared, admissions.Admitted, float, float] | outcome.Outcome:
         """Prepare a delivery and give it a place, or return why it is not sent.
 
-        Returns its seconds and the monotonic instant with them.
+        Returns also the seconds it may take, and the monotonic instant from which they count.
         """
         begun = self._clock.monotonic()
         seconds = target.seconds_left(firing, self._clock)
@@ -177,7 +177,7 @@ class WebhookTarget:
                 deadline=now + seconds,
                 connect_by=now + min(seconds, left),  # before the lease ends
                 rule=BODY_RULE,
-                may_send=functools.partial(self._is_held, firing),
+                may_send=functools.partial(self._has_lease, firing),
             )
         except httpclient.ConnectionLate:
             kind = "connection" if ready.endpoint.tls is None else "TLS connection"
@@ -199,8 +199,8 @@ class WebhookTarget:
         own, body = ready.composer.compose(firing, self._clock.now_us())
         return httpclient.request_bytes(ready.head, own, body)
 
-    def _is_held(self, firing: target.Firing) -> bool:
-        """Whether the lease lasts. Timers of the loop stop while the machine is suspended."""
+    def _has_lease(self, firing: target.Firing) -> bool:
+        """Whether the lease still lasts. Timers of the loop stop while the machine is suspended."""
         return self._clock.monotonic() < firing.not_after_monotonic
 
     def _judged(

@@ -38,7 +38,7 @@ async def test_a_bundle_of_many_certificates_is_refused_with_what_to_write(count
     assert caught.value.part == "ca"
     assert str(caught.value) == (
         f"holds {count} certificates in {len(pem)} bytes; at most 100 in 65536 bytes are read: "
-        "write those alone that sign for this server, or none for the public ones"
+        "write only those that sign for this server, or none for the public ones"
     )
 
 
