@@ -102,7 +102,7 @@ class Condition:
 
 
 def true(type_: ConditionType, reason: Reason, message: str) -> Condition:
-    """Return a condition that holds."""
+    """Return a condition whose status is True."""
     return Condition(type=type_, status="True", reason=reason, message=message)
 
 

@@ -47,7 +47,7 @@ class ScheduleHealth(enum.StrEnum):
     OK = "ok"
 
 
-#: Schedules in trouble: somebody should look at them.
+#: The health of Schedules that need attention.
 TROUBLED = frozenset({ScheduleHealth.PROBLEM, ScheduleHealth.FAILING, ScheduleHealth.WAITING})
 
 #: Conditions that say that runs are in trouble, the worst first: lasting causes before passing
@@ -112,7 +112,7 @@ class Diagnosis:
         return self.health in TROUBLED
 
 
-UNSEEN = Shown(reason=NOT_OBSERVED, message="no operator has looked at it yet")
+UNSEEN = Shown(reason=NOT_OBSERVED, message="no operator has processed it yet")
 
 
 def troubles(conditions: Iterable[ConditionT]) -> list[ConditionT]:
@@ -131,18 +131,18 @@ def of(conditions: Iterable[Shown], *, is_current: bool, is_suspended: bool) -> 
         is_suspended: no slot runs until it resumes.
     """
     by_type = {one.type: one for one in conditions}
-    held = {type_: one for type_, one in by_type.items() if one.status == "True"}
+    active = {type_: one for type_, one in by_type.items() if one.status == "True"}
     ready = by_type.get(ConditionType.READY)
-    if (stalled := held.get(ConditionType.STALLED)) is not None:
+    if (stalled := active.get(ConditionType.STALLED)) is not None:
         return Diagnosis(health=ScheduleHealth.PROBLEM, about=stalled)
-    if (waits := held.get(ConditionType.RECONCILING)) is not None:
+    if (waits := active.get(ConditionType.RECONCILING)) is not None:
         health = ScheduleHealth.WAITING if waits.reason in _PASSING else ScheduleHealth.PROBLEM
         return Diagnosis(health=health, about=waits)
     if not is_current or ready is None:
         return Diagnosis(health=ScheduleHealth.WAITING, about=UNSEEN)
     if is_suspended:
         return Diagnosis(health=ScheduleHealth.SUSPENDED)
-    if found := troubles(held.values()):
+    if found := troubles(active.values()):
         return Diagnosis(health=ScheduleHealth.FAILING, about=found[0])
     is_over = ready.reason == Reason.COMPLETED
     return Diagnosis(health=ScheduleHealth.COMPLETED if is_over else ScheduleHealth.OK)
@@ -151,7 +151,7 @@ def of(conditions: Iterable[Shown], *, is_current: bool, is_suspended: bool) -> 
 # -- what to do about each reason ------------------------------------------------------------------
 
 _RUN_IT_NOW = "then run it now: kubectl duepoint trigger {name} -n {ns}"
-_OPERATORS = "only the people who run Duepoint can repair this; tell them this line"
+_OPERATORS = "only the people who run Duepoint can repair this; send them this line"
 _SLOTS_RUN = "nothing else: deliveries continue by themselves"
 
 _ADVICE: dict[str, tuple[str, ...]] = {
@@ -167,7 +167,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.SECRET_UNAVAILABLE: (
         (
             "create or correct what the message names, or run the command in it, or have an admin"
-            " of {ns} do so; it is looked at again every 30 s"
+            " of {ns} do so; Duepoint reads it again every 30 s"
         ),
     ),
     Reason.INTERNAL_ERROR: (
@@ -175,7 +175,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     ),
     # it is refused
     Reason.INVALID_SPEC: (
-        "write what the message says, and apply it; duepoint validate FILE tells most of it before",
+        "correct what the message says, and apply it; duepoint validate FILE finds most of it",
     ),
     Reason.INVALID_JOB_TEMPLATE: (
         (
@@ -192,7 +192,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.FORBIDDEN: (
         (
             "do what the message says: a quota (kubectl describe quota -n {ns}), rights, Pod"
-            " Security or an admission webhook refused the object; it is tried again by itself"
+            " Security or an admission webhook refused the object; Duepoint retries by itself"
         ),
         _RUN_IT_NOW,
     ),
@@ -212,12 +212,12 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.QUEUE_FULL: ("raise queueLimit or maxConcurrency, or shorten the runs", _RUN_IT_NOW),
     Reason.REPLACED: ("nothing: a newer slot took its place, as concurrencyPolicy: Replace says",),
     Reason.ENDPOINT_GONE: (
-        "correct the URL of the receiver, which answered 410; each edit of the Schedule counts",
+        "correct the URL of the receiver, which answered 410; any edit resumes the Schedule",
         _RUN_IT_NOW,
     ),
     Reason.DEADLINE_EXCEEDED: (
         (
-            "find out what delayed it (the slots before it say); write a longer"
+            "find out what delayed it (see the slots before it); set a longer"
             " startingDeadlineSeconds, or none"
         ),
         _RUN_IT_NOW,
@@ -259,10 +259,10 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.RECEIVER_BUSY: ("find out why the receiver answers slowly; no attempt is used up",),
     # causes that follow from several facts
     NO_OPERATOR: (_OPERATORS + ": the operator's Lease is not renewed",),
-    NO_WORKER: (_OPERATORS + ": no worker lives, so nothing starts",),
+    NO_WORKER: (_OPERATORS + ": no worker is running, so nothing starts",),
     CLOCK: (_OPERATORS + ": set that clock",),
     NOT_CLAIMED: ("wait ten seconds; if it lasts: " + _OPERATORS,),
-    NOT_OBSERVED: ("wait ten seconds; if it lasts, no operator looks after {ns}: " + _OPERATORS,),
+    NOT_OBSERVED: ("wait ten seconds; if it lasts, no operator serves {ns}: " + _OPERATORS,),
     NOT_A_SLOT: (
         "compare the expression with the time zone: kubectl duepoint describe {name} -n {ns}",
     ),
@@ -280,7 +280,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = MappingProxyType(_ADVICE)
 
 
 def steps_for(cause: str, *, namespace: str, name: str, at: str = "TIME") -> tuple[str, ...]:
-    """Return the steps for a cause; for an unknown one, of another version, to look up its word.
+    """Return what to do about a cause; for one of another version, where to look its word up.
 
     Args:
         at: the slot in question, in the form that a command accepts.

@@ -59,15 +59,15 @@ def too_deep(text: bytes) -> str:
         return ""  # nearly every spec ends here
     level, key = 0, ""
     for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark in (b"[", b"{"):
+        symbol = token[0]
+        if symbol in (b"[", b"{"):
             level += 1
             if level > DEEPEST:
                 return key or "."
-        elif mark in (b"]", b"}"):
+        elif symbol in (b"]", b"}"):
             level -= 1
         elif level == 1 and _COLON.match(text, token.end()):
-            key = mark[1:-1].decode(errors="replace")
+            key = symbol[1:-1].decode(errors="replace")
     return ""
 
 
@@ -84,7 +84,7 @@ class _Refused(ValueError):
 
 
 def problem(text: bytes) -> str | None:
-    """Return what is wrong with a JSON text, or None; who decodes its fields reports other errors.
+    """Return what is wrong with a JSON text, or None; the decoder of fields reports other errors.
 
     RFC 8259 leaves open which of equal keys counts, so two readers would read different things.
     """

@@ -60,7 +60,7 @@ class ExpressionLoad(Fields, kw_only=True):
 
 
 class MinuteLoad(Fields, kw_only=True):
-    """One of the worst minutes."""
+    """One of the minutes with the most slots."""
 
     time: Time
     slots: float
@@ -69,7 +69,7 @@ class MinuteLoad(Fields, kw_only=True):
 
 
 class HourLoad(Fields, kw_only=True):
-    """An hour of the day, in a zone; one that comes twice, when clocks are set back, is one."""
+    """An hour of the day in a zone; an hour repeated when clocks are set back counts once."""
 
     day: Annotated[str, "such as Mon 2026-03-02"]
     hour: Count
@@ -161,7 +161,7 @@ class Forecast:
         return tuple(sorted(found, key=lambda each: (-each.slots, each.schedule, each.time_zone)))
 
     def worst(self, most: int) -> list[MinuteLoad]:
-        """Return the worst minutes; those that are alike count as one.
+        """Return the minutes with the most slots; those that are alike count as one.
 
         Minutes are alike if they have the same load at the same minute of an hour.
         """
@@ -206,7 +206,7 @@ class Forecast:
         return max(0, -((self.from_us - at_us) // MINUTE_US))
 
     def _place(self, compiled: expression.Expression) -> object:
-        """Return what the minutes depend on: for ``@every`` its period and first minute."""
+        """Return what a group's minutes depend on: for ``@every`` its period and first minute."""
         if isinstance(compiled, descriptors.Every):
             first_us = compiled.next_after(self.from_us - 1)
             return compiled.period_us, first_us and (first_us - self.from_us) // MINUTE_US

@@ -96,7 +96,7 @@ def timeline(known: Definition) -> Slots:
 
 
 def timeline_of(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
-    """Return the same for a rule that need not be in the queue."""
+    """Return all slots of a rule, even while it suspends; it need not be in the queue."""
     timing = msgspec.structs.replace(rule.timing, suspend=False, suspend_until_us=None)
     free = msgspec.structs.replace(rule, timing=timing)
     return slots.for_rule(free, identity=identity, created_us=created_us)

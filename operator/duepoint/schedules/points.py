@@ -127,7 +127,7 @@ def chain(schedule_id: ScheduleId, version: TimingVersion, due_us: int) -> DuePo
 
 
 def check(schedule_id: ScheduleId, version: TimingVersion, generation: int) -> DuePoint:
-    """Return the check of what a generation refers to; it has the generation in place of a slot.
+    """Return the point to check what a generation refers to; its slot is the generation.
 
     So each generation has a check of its own, even if an older one's is still in flight.
     """

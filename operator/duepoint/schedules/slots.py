@@ -187,7 +187,7 @@ def _compile(
 
 
 def _start_us(timing: rules.Timing) -> int | None:
-    """Return from when slots run; at suspendUntil the schedule resumes without any write."""
+    """Return the first instant that may have a slot; at suspendUntil no write is needed."""
     bounds = [timing.start_us, timing.suspend_until_us if timing.suspend else None]
     known = [bound for bound in bounds if bound is not None]
     return max(known, default=None)

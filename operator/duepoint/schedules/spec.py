@@ -96,7 +96,7 @@ def parse(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A parsed spec text, for every schedule with that text; with the errors of a wrong one."""
+    """A parsed spec text and its errors, shared by all schedules with the same text."""
 
     rule: rules.Rule
     action: actions.Action | None

@@ -47,12 +47,12 @@ def webhook(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> actio
     if token is not None and not (token.audience.strip() and token.audience.isprintable()):
         path = "spec.webhook.auth.serviceAccountToken.audience"
         findings.add(path, "is empty; write whom the token is for, such as billing.example")
-    said = msgspec.structs.asdict(fields) | {
+    values = msgspec.structs.asdict(fields) | {
         "service": None if fields.service is None else _service(fields.service),
         "retry": _retry(fields.retry or modelwebhook.RetryFields(), findings),
     }
     return actions.WebhookAction(
-        **{name: value for name, value in said.items() if value is not None}
+        **{name: value for name, value in values.items() if value is not None}
     )
 
 
@@ -97,7 +97,7 @@ def _host_trouble(url: str) -> str:
         if host.startswith("["):
             ipaddress.IPv6Address(host[1:].partition("]")[0])
     except ValueError:
-        return "write an address of IPv6 in the brackets"
+        return "write an IPv6 address in the brackets"
     return ""
 
 
@@ -217,9 +217,9 @@ def _wrong(path: str, message: str) -> errors.InvalidSpec:
 
 def policy(fields: vocabulary.Fields, usual: rules.Policy) -> rules.Policy:
     """Return the policy of the fields that are set; ``usual`` fills in the others, by name."""
-    said = {name: getattr(fields, name, None) for name in usual.__struct_fields__}
+    values = {name: getattr(fields, name, None) for name in usual.__struct_fields__}
     # CronJob accepts an empty text, too
-    given = {name: value for name, value in said.items() if value not in (None, "")}
+    given = {name: value for name, value in values.items() if value not in (None, "")}
     return msgspec.structs.replace(usual, **given)
 
 

@@ -1,1 +1,1 @@
-"""A ScheduleSet: one object, and a population of members that live in the queue alone."""
+"""ScheduleSets: one object each, and many members, which are stored only in the queue."""

@@ -35,7 +35,7 @@ _RANDOM_BITS = 80
 
 
 def new(now_us: int) -> str:
-    """Return a new ULID for an instant, in microseconds since the epoch."""
+    """Return a new id for a member: a ULID of an instant, in microseconds since the epoch."""
     milliseconds = now_us // 1_000 & (1 << 48) - 1
     value = milliseconds << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
     return "".join(_ALPHABET[value >> 5 * place & 31] for place in range(_LENGTH - 1, -1, -1))
@@ -72,7 +72,7 @@ class RowError(NamedTuple):
 
 
 class ReadMember(msgspec.Struct, frozen=True, gc=False):
-    """A member to be stored.
+    """A member as read from JSON, checked and ready to be stored.
 
     Attributes:
         at_us: the instant of a member that fires once; its rule then has ``rules.ONCE``.
@@ -290,7 +290,7 @@ def _conditions(member: model.WrittenFields, *, is_row: bool) -> tuple[str, bool
         message = f"{name} is a field of bulk rows; send a header"
         raise _Refused(name, message)
     if member.if_match is not None and member.if_none_match is not None:
-        raise _Refused("ifNoneMatch", "cannot stand beside ifMatch")
+        raise _Refused("ifNoneMatch", "cannot be used together with ifMatch")
     if member.if_match is not None:
         if not is_tag(member.if_match):
             message = "is not a tag; write the eight hexadecimal digits of an etag"

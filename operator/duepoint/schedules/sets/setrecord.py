@@ -35,7 +35,7 @@ class UnknownSetRecord(ValueError):
 
 
 class SetRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One set.
+    """A set as it is stored in the queue.
 
     Attributes:
         generation: metadata.generation this was made from.
@@ -117,8 +117,8 @@ class SetEntry(NamedTuple):
 
 def entry_text(record: SetRecord) -> str:
     """Return the text of a set's entry."""
-    mark = "m:" if record.is_managed else ""
-    return f"{_LETTERS[record.state]}{record.target}:{mark}{record.settings.retention_seconds}"
+    managed = "m:" if record.is_managed else ""
+    return f"{_LETTERS[record.state]}{record.target}:{managed}{record.settings.retention_seconds}"
 
 
 def parse_entry(entry: bytes) -> SetEntry:

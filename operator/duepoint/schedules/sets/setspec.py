@@ -42,7 +42,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a spec, besides its target, that is stored in the queue.
 
     Attributes:
-        defaults: the rule of a member that says nothing but its time (``rules.ONCE``
+        defaults: the rule of a member that sets nothing but its time (``rules.ONCE``
             stands for that); its history limits mean nothing to members.
         retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
     """
@@ -188,8 +188,8 @@ def _defaults(
 
 
 def _limits(fields: model.LimitsFields) -> SetLimits:
-    said = msgspec.structs.asdict(fields)
-    return SetLimits(**{name: value for name, value in said.items() if value is not None})
+    values = msgspec.structs.asdict(fields)
+    return SetLimits(**{name: value for name, value in values.items() if value is not None})
 
 
 def _check_rows(fields: model.RowsFields, limits: SetLimits, findings: SpecFindings) -> None:
