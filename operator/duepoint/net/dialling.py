@@ -171,7 +171,7 @@ class GuardedLoop(asyncio.SelectorEventLoop):
         port: int | None = None,
         *,
         ssl: tls.SSLContext | None = None,
-        **options: Any,  # noqa: ANN401 - of the library; none is known
+        **options: Any,  # noqa: ANN401 - of the library; any is refused
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``asyncio.loop.create_connection``; raises what the dialler raises."""
         dial = _dial.get()

@@ -178,7 +178,7 @@ _ASK = "have the operator of Duepoint add the address to " + settings.variable(
 
 
 def _closed(policy: EgressPolicy, route: Route) -> str:
-    """Return the reason for the author, in the same words whatever runs at the address."""
+    """Return the reason for the author, without revealing what runs at the address."""
     if route.service and policy.mode == "public-only":
         mode = settings.variable("egress_mode")
         return f"{mode} is public-only, which permits no webhook.service"

@@ -36,7 +36,7 @@ WELL = "Well"
 class ScheduleHealth(enum.StrEnum):
     """The health of a Schedule in one word."""
 
-    #: The spec is refused, or waits for something that somebody has to provide.
+    #: The spec is refused, or needs something that is missing.
     PROBLEM = "problem"
     #: Its runs fail, are late or do not happen.
     FAILING = "failing"

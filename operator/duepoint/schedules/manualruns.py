@@ -90,9 +90,9 @@ class Wanted:
         return TRIGGER_MANUAL if isinstance(self.slots, Trigger) else TRIGGER_BACKFILL
 
 
-def timeline(known: Definition) -> Slots:
+def timeline(stored: Definition) -> Slots:
     """Return all slots of a Schedule, even while it is suspended."""
-    return timeline_of(known.rule, identity=known.identity, created_us=known.created_us)
+    return timeline_of(stored.rule, identity=stored.identity, created_us=stored.created_us)
 
 
 def timeline_of(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:

@@ -48,14 +48,14 @@ class Destination:
 
 
 async def locate(
-    known: ServiceCache, namespace: str, webhook: actions.WebhookAction
+    cache: ServiceCache, namespace: str, webhook: actions.WebhookAction
 ) -> Destination | target.Trouble:
     """Return the destination of a webhook, or why there is none now."""
     service = webhook.service
     if service is None:
         return of_url(webhook.url or "")
     try:
-        found = await known.get(namespace, (service.name, service.port))
+        found = await cache.get(namespace, (service.name, service.port))
     except kube_errors.ApiError as error:
         refused = isinstance(error, kube_errors.Forbidden)
         return target.Trouble(

@@ -43,7 +43,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         defaults: the rule of a member that sets nothing but its time (``rules.ONCE``
-            stands for that); its history limits mean nothing to members.
+            stands for that); its history limits do not apply to members.
         retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
     """
 

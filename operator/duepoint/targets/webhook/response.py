@@ -139,8 +139,8 @@ def trouble(error: Exception, host: str) -> target.Trouble:
     if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
         message = f"{host}: the URL cannot be called"
         return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)
-    said = _wording(error) if cause is None else _connecting_wording(cause)
-    return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
+    words = _wording(error) if cause is None else _connecting_wording(cause)
+    return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {words}")
 
 
 def _wording(error: Exception) -> str:
