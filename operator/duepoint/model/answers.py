@@ -28,14 +28,14 @@ class Problem(Fields, kw_only=True, omit_defaults=True):
 
 
 class MemberView(OptionFields, kw_only=True):
-    """A member as the API has it."""
+    """A member as the API returns it."""
 
     id: str
     etag: Annotated[Tag, "Names this version, for If-Match; another one after every change."] = ""
-    uid: Annotated[str, "Of this life of the id."] = ""
+    uid: Annotated[str, "Changes when the member is removed and created again."] = ""
     schedule: str | None = None
     at: Annotated[Time | None, "Of a one-off, in UTC."] = None
-    payload: Annotated[Any, "Null also where the member has none of its own."] = None
+    payload: Annotated[Any, "Null also if the member has none of its own."] = None
     suspend: bool = False
     state: Annotated[
         str, choices("Active", "Suspended", "Completed"), "Completed: no slot is left."
@@ -51,7 +51,7 @@ class MemberView(OptionFields, kw_only=True):
 
 
 class LimitsView(Fields, kw_only=True):
-    """What a set may have: members, bytes of a payload, changes a second."""
+    """The limits of a set: members, bytes of a payload, changes a second."""
 
     members: Count = 0
     payload_bytes: Count = 0
@@ -94,7 +94,7 @@ class Times(Fields, kw_only=True):
 
 
 class LetterView(Fields, kw_only=True):
-    """A slot that was given up."""
+    """A dead letter: a slot that was given up."""
 
     id: Annotated[str, "Of the letter, for a replay."]
     namespace: str = ""
@@ -107,30 +107,30 @@ class LetterView(Fields, kw_only=True):
 
 
 class RowView(Fields, kw_only=True, omit_defaults=True, gc=False):
-    """What became of one row; a line for each, in the order of the rows."""
+    """The result of one row; each has a line, in the order of the rows."""
 
-    id: Annotated[str | None, "Of the row, where it has one that can be."] = None
+    id: Annotated[str | None, "Of the row, if it is a valid one."] = None
     outcome: Annotated[
         str,
         choices("Created", "Replaced", "Unchanged", "Removed", "Absent"),
-        "Missing where the row was refused.",
+        "Missing if the row was refused.",
     ] = ""
     etag: Tag = ""
     due_time: Annotated[Time | None, "When the member is due next."] = None
     line: Annotated[int, within(1), "Of a row that was refused."] = 0
     error: Annotated[Problem | None, "Why it was refused."] = None
-    fatal: Annotated[bool, "Nothing behind this line was read."] = False
+    fatal: Annotated[bool, "Nothing after this line was read."] = False
 
 
 class Triggered(Fields, kw_only=True):
-    """The run that a trigger began."""
+    """The run that a trigger started."""
 
     run: str
     slot_time: Time = ""
 
 
 class Replayed(Fields, kw_only=True):
-    """What became of dead letters: how many fire again, and which do not."""
+    """The result of a replay of dead letters: how many fire again, and which do not."""
 
     replayed: Count = 0
     missing: tuple[str, ...] = ()

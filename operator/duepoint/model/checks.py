@@ -31,7 +31,7 @@ KINDS: Final[dict[str, type[Fields]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a field, or with ``is_note`` a note.
+    """A problem of a field; with ``is_note`` only a hint that refuses nothing.
 
     Attributes:
         path: the field as users write it, such as ``spec.jitter``; empty for the whole object.
@@ -48,11 +48,11 @@ class Problem:
 
 
 def note(path: str, message: str) -> Problem:
-    """Return a note."""
+    """Return a hint about a field."""
     return Problem(path, message, is_note=True)
 
 
-#: Keywords of a type: how the value, or its length, is beyond the limit, and the message with both.
+#: Keywords of a type: the test that the value, or its length, is beyond the limit; the message.
 _TEXT: Final = (
     ("minLength", operator.lt, "is empty; write a text or leave the field out"),
     ("maxLength", operator.gt, "has {} characters; at most {} are taken"),
@@ -122,7 +122,7 @@ class Walk:
     def check_fields(
         self, schema: schemas.Json, value: dict[str, Any], path: str
     ) -> dict[str, Any]:
-        """Check each field of an object; return the object for rules, which know no nulls."""
+        """Check each field of an object; return the object for its rules, without nulls."""
         known = schema["properties"]
         for name, each in value.items():
             if name in known:
@@ -156,7 +156,7 @@ class Walk:
             self.found.append(Problem(where, f"{self.shown(rule, value)}{rule.message}"))
 
     def shown(self, rule: Rule, value: Any) -> str:  # noqa: ANN401 - any JSON
-        """Return a refused text or number as it begins a message; empty for other values."""
+        """Return how a message begins: with a refused text or number; empty for other values."""
         return f"{rule.shown(str(value))}: " if isinstance(value, (str, int)) else ""
 
 

@@ -55,7 +55,7 @@ class DstFields(Fields, forbid_unknown_fields=True):
 
 
 class OptionFields(Fields):
-    """What a member says beside its time, however it is written."""
+    """The fields of a member besides its id and time, in rows, requests and answers alike."""
 
     time_zone: Annotated[
         str | None,
@@ -111,14 +111,14 @@ class MemberRowFields(OptionFields, kw_only=True):
         dt.datetime | None, "When it runs once. Exactly one of schedule and at. unset = schedule."
     ] = None
     RULES: ClassVar[tuple[Rule, ...]] = (
-        one_of(schedule="", at="a delay counts from a request, and a row is none"),
+        one_of(schedule="", at="a row has no delay, which counts from a request"),
     )
 
 
 class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=True):
-    """A member as a request or a row says it, with exactly one time.
+    """A member in a request or a row, with exactly one time.
 
-    What is read can be written again: fields that only an answer has are passed over.
+    A member that was read can be written back: fields that only an answer has are ignored.
     """
 
     id: Annotated[MemberId | None, "In a request that of the URL."] = None
@@ -129,11 +129,11 @@ class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=
     ] = None
     at: Annotated[dt.datetime | None, "Once, at this instant."] = None
     delay: Annotated[
-        str | None, "Once, so long after the request, such as 90s or 1h30m; not in a row."
+        str | None, "Once, this long after the request, such as 90s or 1h30m; not in a row."
     ] = None
-    if_match: Annotated[Tag | None, "Of a row: only where the member has this etag."] = None
+    if_match: Annotated[Tag | None, "Of a row: only if the member has this etag."] = None
     if_none_match: Annotated[
-        str | None, choices("*"), "Of a row: only where there is no such member."
+        str | None, choices("*"), "Of a row: only if there is no such member."
     ] = None
     etag: _Ignored = msgspec.Raw()
     uid: _Ignored = msgspec.Raw()

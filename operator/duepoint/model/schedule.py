@@ -29,7 +29,7 @@ from duepoint.model.vocabulary import (
 
 
 class PolicyValues(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields that say how slots are treated, by their names; the default is the value if unset."""
+    """The fields that decide how slots are treated, with the values that apply if unset."""
 
     starting_deadline_seconds: int | None = None
     catch_up_policy: str = "Latest"

@@ -41,16 +41,16 @@ def _keeps_jobs_for_a_time(spec: Mapping[str, Any]) -> bool:
 
 
 def _starts_jobs_beside_others(spec: Mapping[str, Any]) -> bool:
-    """Whether no Jobs come with Forbid: the queue does not track when a member's Jobs end."""
+    """Whether Jobs are without Forbid: the queue does not track when a member's Jobs end."""
     policy = mapping(spec.get("defaults")).get("concurrencyPolicy")
     return "jobTemplate" not in spec or policy != "Forbid"
 
 
 class DefaultsFields(Fields):
-    """What holds for a member that says nothing else.
+    """Values for the fields that a member leaves out.
 
-    A member takes it over when it is written; an edit holds for members written afterwards. unset =
-    the defaults below.
+    A member takes them over when it is written; an edit applies to members written afterwards.
+    unset = the defaults below.
     """
 
     time_zone: targets.TimeZoneName | None = None
@@ -189,8 +189,8 @@ class SetFields(_TargetFields):
             cel="!has(self.jobTemplate) || !has(self.defaults) || "
             "!has(self.defaults.concurrencyPolicy) || self.defaults.concurrencyPolicy != 'Forbid'",
             message="defaults.concurrencyPolicy: Forbid cannot hold for the Jobs of members, "
-            "because their ends are not followed: write Allow, or make a Schedule of what must "
-            "not overlap",
+            "because the queue does not track when they end: write Allow, or make a Schedule of "
+            "what must not overlap",
             holds=_starts_jobs_beside_others,
             path="defaults",
         ),

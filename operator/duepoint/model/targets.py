@@ -69,15 +69,15 @@ class StreamFields(Fields):
         Int64 | None,
         within(1),
         "Older entries beyond about this many are trimmed away. unset = never trimmed in another "
-        "Redis; 10000 in Duepoint's own one, which keeps at most 1000000, and of a namespace's "
-        "streams as many bytes as the installation says.",
+        "Redis; 10000 in Duepoint's own one, which keeps at most 1000000 and bounds the bytes of "
+        "all streams of a namespace.",
     ] = None
     connection_secret_ref: Annotated[
         SecretRefFields | None,
         "A Secret of this namespace that holds the connection to another Redis: url (redis:// or "
         "rediss://) and, as needed, username, password, ca.crt, tls.crt, tls.key. unset = "
-        "Duepoint's own Redis, where the installation has streams there; where it has none, name "
-        "another one here.",
+        "Duepoint's own Redis, if the installation has streams there; if it has none, name another "
+        "one here.",
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -53,7 +53,7 @@ class Rule:
 
 
 class Fields(msgspec.Struct, rename="camel"):
-    """An object with these fields, as it is written."""
+    """Base of the model's objects: fields as users write them, and the rules between them."""
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
@@ -94,7 +94,7 @@ def one_of(place: str = "", **fields: str) -> Rule:
     """Require exactly one of these fields in an object; each with words for it, or an empty text.
 
     Args:
-        place: what stands before the names in the message, such as ``spec.``.
+        place: the text before the names in the message, such as ``spec.``.
     """
     given = [f"has(self.{name})" for name in fields]
     cel = f"[{', '.join(given)}].filter(written, written).size() == 1"
@@ -154,7 +154,7 @@ def _instant(value: object) -> dt.datetime | None:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return the fields of a part of an object, whatever its type; empty if it has none."""
+    """Return the fields of a mapping, a Struct or raw JSON; empty for any other value."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
     if isinstance(value, msgspec.Struct):

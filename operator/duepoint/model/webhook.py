@@ -190,7 +190,7 @@ class HeaderFields(Fields, omit_defaults=True):
 
 
 class SigningFields(Fields):
-    """Signs each request as Standard Webhooks say. unset = unsigned."""
+    """Signs each request by the Standard Webhooks specification. unset = unsigned."""
 
     secret_key_refs: Annotated[
         tuple[SecretKeyRefFields, ...],

@@ -5,7 +5,7 @@ answered and writes the answer, one after the other. It reads the connection onl
 of a request, so pipelined requests wait, and a client that leaves an answer unread gets no other.
 Malformed HTTP gets one answer and the connection is closed: two lengths, a length beside chunks, an
 upgrade, a repeated header of ``_SINGLE``. Trailers are ignored, because a header that a front end
-removed from the head must not come in after the body. It ends what is too slow: handshakes,
+removed from the head must not come in after the body. The server ends what is too slow: handshakes,
 heads, bodies, unread answers, idle connections. A connection takes a place before the first byte of
 TLS. A full server closes idle connections of the address that has most.
 

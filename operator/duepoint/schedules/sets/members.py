@@ -325,8 +325,8 @@ def _rule(
     policy = specfields.policy(member, defaults.policy)
     if defaults.whole_seconds and policy.concurrency_policy != rules.Policy().concurrency_policy:
         message = (
-            f"{policy.concurrency_policy} cannot hold for the Jobs of members, because their ends "
-            "are not followed: write Allow, or make a Schedule of what must not overlap"
+            f"{policy.concurrency_policy} cannot hold for the Jobs of members, because the queue "
+            "does not track when they end: write Allow, or make a Schedule of what must not overlap"
         )
         raise _Refused("concurrencyPolicy", message)
     timing = msgspec.structs.replace(
