@@ -124,7 +124,7 @@ async def read_slots(term: TermContext, state: ScheduleState, stored: Definition
     if gone or handed_us > state.runs().settled_us:
         if not term.services.outcomes.has_begun.is_set():
             return False
-        await term.services.outcomes.catch_up()
+        await term.services.outcomes.catch_up(tuple(shards))
     runs = state.runs()
     # A slot that is not in the queue has ended if the chain is beyond it.
     still_open = watermark.joined(

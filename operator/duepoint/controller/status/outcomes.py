@@ -106,14 +106,14 @@ class Outcomes:
         finally:
             await self._ledger.close()
 
-    async def catch_up(self) -> None:
-        """Count every outcome reported before the call; raises QueueUnavailable.
+    async def catch_up(self, shards: tuple[messages.ShardId, ...] | None = None) -> None:
+        """Count every outcome that these shards (default all) have; raises QueueUnavailable.
 
         Returns even if workers keep reporting: a shard that returns less than a full batch has no
         older outcome.
         """
         await self.has_begun.wait()
-        await self._read_all(None)
+        await self._read_all(shards)
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...] | None) -> None:
         left = await self._read_once(shards)
