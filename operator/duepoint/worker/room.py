@@ -173,7 +173,7 @@ _LEAST_US = _SECOND_US // 10
 _IN_HAND = 4
 #: The worker waits for room that frees up within this, because claiming a few points costs as much
 #: as claiming dozens.
-_SOON_SECONDS = 0.05
+_SOON_SECONDS = 0.2
 
 #: Most large Jobs being created at a time; no namespace gets all of these places.
 _LARGE_PLACES = 4
