@@ -186,7 +186,7 @@ class LateRequests:
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Return until when the Job must stay; an instant in the past if it may be deleted."""
-        until_us = self._reported.get((job.namespace, job.name), 1)
+        until_us = self._reported.get((job.namespace, job.name), job.created_us)
         if until_us:  # the worker's clock, which follows Redis's, may be behind the API server's
             until_us = max(until_us, job.created_us + errors.LATE_US)
         if 0 < job.slot_us <= self._claims_lost_us:

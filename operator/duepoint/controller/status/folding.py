@@ -120,8 +120,9 @@ async def read_slots(term: TermContext, state: ScheduleState, stored: Definition
         if not shards.isdisjoint(doubt.shard for doubt in doubts):
             return True
     handed_us = _handed_us(stored, min(filter(None, dues), default=None), now_us)
+    is_chain = handed_us > stored.not_before_us and stored.state is not State.SUSPENDED
     gone = {slot.slot_us for slot in state.open} - {point.slot_us for point, _ in found}
-    if gone or handed_us > state.runs().settled_us:
+    if gone or (is_chain and handed_us > state.runs().settled_us):
         if not term.services.outcomes.has_begun.is_set():
             return False
         await term.services.outcomes.catch_up(tuple(shards))
@@ -135,7 +136,6 @@ async def read_slots(term: TermContext, state: ScheduleState, stored: Definition
             if state.is_open(point.slot_us) or not summaries.has_ended(runs, point.slot_us)
         ],
     )
-    is_chain = handed_us > stored.not_before_us and stored.state is not State.SUSPENDED
     state.settle(handed_us if is_chain else 0, still_open)
     if stored.state is State.COMPLETED and not runs.completed:
         state.summary = replace(state.runs(), completed=True)
