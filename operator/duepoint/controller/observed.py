@@ -56,9 +56,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return times.parse_us(self.created) if self.created else 0
 
 
-def of_object(
-    item: schedules.Schedule | schedules.ScheduleRun | schedules.ScheduleSet,
-) -> Observed:
+def of_object(item: schedules.Schedule | schedules.ScheduleRun | schedules.ScheduleSet) -> Observed:
     """Return an object that was listed or read, with spec and status."""
     seen = of_metadata(item.metadata)
     return msgspec.structs.replace(seen, spec=bytes(item.spec), status=bytes(item.status))

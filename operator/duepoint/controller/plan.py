@@ -91,12 +91,7 @@ def decide(
     is_counted = has_resumed(stored, now_us) and status.ready.reason != Reason.SUSPENDED
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
-        spec,
-        not_before_us=now_us,
-        target=target,
-        skipped=skipped,
-        started=started,
-        former=stored,
+        spec, not_before_us=now_us, target=target, skipped=skipped, started=started, former=stored
     )
 
 
@@ -183,10 +178,7 @@ def _first(spec: ScheduleSpec, status: Status, now_us: int, *, target: str) -> A
     if not is_known:
         settled = Watermark(now_us, (*settled.started_us, *status.retried_us))
     made = _armed(
-        spec,
-        not_before_us=settled.through_us,
-        target=target,
-        started=status.counts.regular,
+        spec, not_before_us=settled.through_us, target=target, started=status.counts.regular
     )
     return _reopened(made, settled, now_us)
 
@@ -347,12 +339,7 @@ def _armed(
         after_us=0 if former is None else chain_due_us(former, not_before_us) or 0,
         replaces=b"" if former is None else former.fingerprint,
     )
-    return ArmingPlan(
-        arming=arming,
-        definition=wanted,
-        missed=missed,
-        skipped=skipped,
-    )
+    return ArmingPlan(arming=arming, definition=wanted, missed=missed, skipped=skipped)
 
 
 def _is_suspended(rule: rules.Rule) -> bool:

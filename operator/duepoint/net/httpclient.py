@@ -135,7 +135,9 @@ class ResponseParser:
 
     def __init__(self, rule: BodyRule = WHOLE) -> None:
         self._rule = rule
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        #: Made when the first bytes come: it refers to us, a cycle until the response is complete.
+        self._parser: httptools.HttpResponseParser | None = None
+        self._is_over = False
         self._status = 0
         self._bytes = 0  # all that has come, framing included
         self._body_bytes = 0
@@ -152,8 +154,10 @@ class ResponseParser:
             NotHttp: the data are not a response, or come after a complete one.
             TooLarge: the body is longer than the rule allows and not optional.
         """
-        if self._parser is None:
+        if self._is_over:
             raise NotHttp("the server sent more than a response")
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -208,6 +212,7 @@ class ResponseParser:
         response = self._response
         if response is not None:
             self._parser = self._response = None
+            self._is_over = True
             self._parts = []
             self._is_in_body = False
         return response

@@ -25,7 +25,7 @@ from duepoint.worker.plan import ActionUnreadable, Attempt, Outline, Outlines
 #: Size of the whole cache. An action with a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
 #: Jobs with a longer template are large: they also wait for a place among the large ones.
-LARGE_BYTES = 16 * 1024
+LARGE_BYTES = 32 * 1024
 #: Most reads at a time: each may take a megabyte while it is unpacked.
 _READS = 4
 

@@ -18,6 +18,7 @@ places of their own. Entries of streams in our own Redis need a few scripts and 
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -175,8 +176,11 @@ _IN_HAND = 4
 #: as claiming dozens. Two workers made 600 Jobs a second each on two cores, or 32 in 0.05 s.
 _SOON_SECONDS = 0.2
 
-#: Most large Jobs being created at a time; no namespace gets all of these places.
+#: Most large Jobs being created at a time, one of each namespace. Each keeps its place for so many
+#: times as long again, at most a second: other requests to the API server would wait behind many
+#: large ones in a row.
 _LARGE_PLACES = 4
+_REST_AFTER_LARGE, _MOST_REST_SECONDS = 2, 1.0
 
 
 class AttemptPlaces:
@@ -256,7 +260,8 @@ class JobPlaces:
         self._clock = clock
         # Creating a Job ends in a moment: a fair order is enough, without a reserve.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
-        self._large = receiverplaces.ReceiverPlaces(clock, _LARGE_PLACES)
+        self._large = receiverplaces.ReceiverPlaces(clock, _LARGE_PLACES, most=1)
+        self._rests: set[asyncio.Task[None]] = set()
         self._pace = shares.Pace(clock.monotonic())
         self._in_hand = _IN_HAND * places
         self._least = places
@@ -292,24 +297,34 @@ class JobPlaces:
     async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
         """Wait for a connection for this namespace; gives 0.0, or the seconds to retry after."""
         self._makes_jobs = True
-        large = self._large.turn(namespace) if is_large else None
-        async with large or contextlib.nullcontext(self._put_off(namespace)) as seconds:
-            if seconds:
-                yield seconds
-                return
-            if self.length == self._least:
-                self._pace.note_scarce(self._clock.monotonic())  # from now on some attempts wait
-            self.length += 1
+        seconds = await self._large.enter(namespace) if is_large else self._put_off(namespace)
+        if seconds:
+            yield seconds
+            return
+        begun_at = self._clock.monotonic()
+        if self.length == self._least:
+            self._pace.note_scarce(begun_at)  # from now on some attempts wait
+        self.length += 1
+        try:
+            await self._places.wait(namespace)
+            begun_at = self._clock.monotonic()
             try:
-                await self._places.wait(namespace)
-                try:
-                    yield 0.0
-                finally:
-                    self._places.leave(namespace)
+                yield 0.0
             finally:
-                is_scarce = self.length > self._least
-                self._pace.note_free(self._clock.monotonic(), is_scarce=is_scarce)
-                self.length -= 1
+                self._places.leave(namespace)
+        finally:
+            now = self._clock.monotonic()
+            self._pace.note_free(now, is_scarce=self.length > self._least)
+            self.length -= 1
+            if is_large:
+                seconds = min(_REST_AFTER_LARGE * (now - begun_at), _MOST_REST_SECONDS)
+                rest = asyncio.create_task(self._leave_large(namespace, after=seconds))
+                self._rests.add(rest)
+                rest.add_done_callback(self._rests.discard)
+
+    async def _leave_large(self, namespace: str, *, after: float) -> None:
+        await self._clock.sleep(after)
+        self._large.leave(namespace)
 
     def _put_off(self, namespace: str) -> float:
         """Return the seconds to put off a Job that finds too many before it; 0.0 = it may wait."""

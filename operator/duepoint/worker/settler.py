@@ -138,6 +138,7 @@ class Settler:
         """Settle what is left; no more endings may be added."""
         if self._gathering is not None:
             self._gathering.cancel()
+            self._gathering = None  # its traceback refers to us: a cycle for each claim
         await asyncio.gather(*self._settling, return_exceptions=True)  # ``flush`` resends
         await self.flush()
 

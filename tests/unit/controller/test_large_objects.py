@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.schedules.definition import State
@@ -43,6 +44,32 @@ async def test_few_large_objects_are_in_hand_at_a_time_and_all_of_them_are_appli
         assert {held.state for held in world.definitions()} == {State.ARMED}
         assert len(world.definitions()) == 12
         assert most <= 4
+
+
+async def test_statuses_of_large_objects_are_written_one_by_one_with_rests_and_delay_no_other(
+    monkeypatch,
+):
+    world, began = World(), {}
+    async with world.leader():
+        write = world.term.write_status
+
+        async def slow(seen, fields, *plural):
+            began.setdefault(seen.name, world.clock.monotonic())
+            await world.clock.sleep(0.5)
+            return await write(seen, fields, *plural)
+
+        monkeypatch.setattr(world.term, "write_status", slow)
+        for number in range(4):
+            await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
+        for number in range(4):
+            await world.apply_job(f"small-{number}")
+        applied_at = world.clock.monotonic()
+        await world.clock.advance(10)
+    large = sorted(at for name, at in began.items() if name.startswith("large"))
+    small = [at - applied_at for name, at in began.items() if name.startswith("small")]
+    assert [round(after - at, 3) for at, after in itertools.pairwise(large)] == [1.5] * 3
+    assert len(small) == 4
+    assert max(small) <= 0.5  # two at a time
 
 
 async def test_lanes_take_turns():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from duepoint.net import httpclient
@@ -108,3 +110,13 @@ def test_what_frames_a_body_does_not_go_on_for_ever(begin: bytes, piece: bytes):
     wanted.feed(CHUNKED + begin)
     with pytest.raises(httpclient.TooLarge):
         list(map(wanted.feed, pieces))
+
+
+@pytest.mark.parametrize("content", [b"", SIZED], ids=["none", "whole"])
+def test_a_parser_is_gone_with_its_last_reference(content: bytes):
+    reading = httpclient.ResponseParser()
+    if content:
+        reading.feed(content)
+    left = weakref.ref(reading)
+    del reading
+    assert left() is None  # without a garbage collection

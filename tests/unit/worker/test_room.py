@@ -82,14 +82,30 @@ async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_place
     making = Making(a_line(clock))
     await making.begin("hostile", IN_HAND, is_large=True)
     await clock.advance(10)
-    assert making.begun == ["hostile"] * 3  # one of the four is left for another namespace
+    assert making.begun == ["hostile"]
     await making.begin("quiet", 2)
     await making.begin("quiet", 1, is_large=True)
-    assert making.begun[3:] == ["quiet"] * 3
+    assert making.begun[1:] == ["quiet"] * 3
     await making.end()
     await clock.advance(10)
     await making.begin("hostile", 1, is_large=True)
-    assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
+    assert making.begun[4:] == ["hostile"]  # what was cut off has given its place back
+    await making.end()
+
+
+async def test_a_namespace_rests_after_each_large_job_for_twice_as_long_as_it_took():
+    clock = FakeClock()
+    making = Making(a_line(clock))
+    await making.begin("hostile", 1, is_large=True)
+    await clock.advance(0.1)
+    making.done.set()
+    await making.begin("hostile", 1, is_large=True)
+    await clock.advance(0.19)
+    assert making.begun == ["hostile"]
+    await making.begin("hostile", 1)  # a small one need not wait
+    assert making.begun == ["hostile"] * 2
+    await clock.advance(0.02)
+    assert making.begun == ["hostile"] * 3
     await making.end()
 
 

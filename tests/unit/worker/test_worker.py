@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -10,6 +12,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import outcome as outcomes
+from duepoint.worker import firing, settler
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
 
@@ -49,6 +52,22 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     events = await place.events()
     ended = [event.slot_us for event in events if event.state is RunState.SUCCEEDED]
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
+
+
+async def test_a_claim_that_is_settled_is_gone_without_a_garbage_collection(place, monkeypatch):
+    settlers = []
+
+    class Noted(settler.Settler):
+        def __init__(self, *args) -> None:
+            super().__init__(*args)
+            settlers.append(weakref.ref(self))
+
+    monkeypatch.setattr(firing, "Settler", Noted)
+    await place.arm(every("1s"))
+    async with place.working(place.a_worker()):
+        await place.clock.advance(3.5)
+    assert len(settlers) >= 3
+    assert [one() for one in settlers] == [None] * len(settlers)
 
 
 async def test_a_bug_in_a_target_is_one_slots_trouble(place):

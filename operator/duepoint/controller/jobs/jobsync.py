@@ -6,8 +6,8 @@ namespace. The ends of Jobs become run events for the reporter; every list repor
 because the fold recognises what it has counted.
 
 ``sync`` tells the queue which Jobs have ended, ends runs whose Jobs disappeared, deletes finished
-Jobs beyond the history limits, and reports why Jobs get no Pods. In a calm cluster it sends no
-request.
+Jobs beyond the history limits (``jobstate``), and reports why Jobs get no Pods. In a calm cluster
+it sends no request.
 
 *Ended.* When a Job ends, a slot that waits for it becomes due at once. An edit that allows more
 runs makes every waiting slot due. Correctness does not depend on this: a worker checks the Jobs
@@ -19,8 +19,6 @@ the watch of Jobs may be ahead of the watch of Schedules. One that has ended is 
 Job does not exist, or was released, its run counts as failed. A worker that replaces a Job reports
 that among the outcomes before it deletes the Job, so every outcome up to then is read first:
 otherwise a Job that Duepoint replaced could be taken for one that a user deleted.
-
-*Beyond the limits.* See ``jobstate``: a Job is the proof that its slot ran.
 
 *Without Pods.* The Job controller retries for ever when its Pods are refused, and neither the Job
 nor its owner shows that. After a while we read the reason from the Job controller's Events about

@@ -14,15 +14,15 @@ behind, or does not match the schema; it is retried.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
-from duepoint.controller.observed import UNKNOWN, Observed
+from duepoint.controller.observed import LARGE_BYTES, UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state
 from duepoint.controller.status.state import ScheduleState
@@ -38,7 +38,10 @@ from duepoint.schedules.definition import Definition
 
 #: The longest time that a status lags behind the runs of its Schedule in a calm cluster.
 _STALENESS_SECONDS = 2.0
-_PARALLEL_WRITES = 2  # more writes of large objects at once would make Jobs wait behind them
+_PARALLEL_WRITES = 2
+#: The API server decodes and checks all of an object whose status is written, so Jobs would wait
+#: behind many large ones. They are written one at a time, with rests of so many times the write.
+_REST_AFTER_LARGE = 2
 _MOST_RETRY_SECONDS = 60.0
 #: The wait after a change that another may follow at once, as a run's end its start: one write.
 _START_SECONDS = 1.8
@@ -57,34 +60,37 @@ class Reporter:
     def __init__(self, term: TermContext) -> None:
         self.states: dict[str, ScheduleState] = {}
         self._term = term
-        #: The statuses to write, by the uid of their object; urgent ones and others take turns.
-        self._writes: WorkQueue[str] = WorkQueue(
-            term.clock,
-            "status not written",
-            lane=lambda uid: str(uid in self.states and self.states[uid].is_urgent),
-            ends=(),
-            most_seconds=_MOST_RETRY_SECONDS,
-        )
+        #: By whether the object is large: the statuses to write, by its uid; urgent ones and others
+        #: take turns.
+        self._writes: dict[bool, WorkQueue[str]] = {
+            is_large: WorkQueue(
+                term.clock,
+                "status not written",
+                lane=lambda uid: str(uid in self.states and self.states[uid].is_urgent),
+                ends=(),
+                most_seconds=_MOST_RETRY_SECONDS,
+            )
+            for is_large in (False, True)
+        }
 
     async def run(self) -> None:
         """Write until cancelled."""
         telemetry.before_scrape.add(self._count_failing)
         try:
-            await self._writes.run(self._publish, _PARALLEL_WRITES)
+            async with asyncio.TaskGroup() as group:
+                for is_large, queue in self._writes.items():
+                    group.create_task(queue.run(self._publish, 1 if is_large else _PARALLEL_WRITES))
         finally:
             telemetry.before_scrape.discard(self._count_failing)
             telemetry.schedules_failing.clear()
 
     async def _count_failing(self) -> None:
         """Set the gauge of failing Schedules, right before a scrape reads it."""
-        failing = Counter(
-            telemetry.namespace_label(one.namespace)
-            for one in self.states.values()
-            if one.shows_failing
-        )
         telemetry.schedules_failing.clear()
-        for label, count in failing.items():
-            telemetry.schedules_failing.labels(label).set(count)
+        for one in self.states.values():
+            if one.shows_failing:
+                label = telemetry.namespace_label(one.namespace)
+                telemetry.schedules_failing.labels(label).inc()
 
     # -- objects ------------------------------------------------------------
 
@@ -102,6 +108,7 @@ class Reporter:
             if due_us is not None:
                 self.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
+        schedule.is_large = seen.size >= LARGE_BYTES
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
         schedule.version = seen.version
@@ -290,6 +297,7 @@ class Reporter:
         await self._term.take_write(schedule.changed_at)
         changed_at, is_urgent = schedule.changed_at, schedule.is_urgent
         schedule.changed_at, schedule.is_urgent = None, False
+        begun_at = self._term.clock.monotonic()
         try:
             await self._write(schedule)
         except Exception as trouble:
@@ -300,6 +308,9 @@ class Reporter:
         if changed_at is not None:
             staleness = self._term.clock.monotonic() - changed_at
             telemetry.status_staleness_seconds.observe(staleness)
+        if schedule.is_large:
+            took = self._term.clock.monotonic() - begun_at
+            await self._term.clock.sleep(_REST_AFTER_LARGE * took)
         now_us = self._term.clock.now_us()
         change_us = now_us if schedule.is_overwritten else state.next_change_us(schedule, now_us)
         return None if change_us is None else max((change_us - now_us) / 1e6, self._rest(schedule))
@@ -341,13 +352,15 @@ class Reporter:
         ):
             return
         if isinstance(trouble, kube_errors.Throttled):
-            self._writes.pause(trouble.retry_after_seconds or 1.0)
+            for queue in self._writes.values():
+                queue.pause(trouble.retry_after_seconds or 1.0)
         if self._term.health.unwell("status", str(trouble)):
             telemetry.logger.warning("statuses cannot be written", error=str(trouble))
 
     def look(self, uid: str, seconds: float = _WAITING_SECONDS) -> None:
         """Look in ``seconds`` at the latest whether the status has changed."""
-        self._writes.put(uid, uid, after=seconds)
+        is_large = uid in self.states and self.states[uid].is_large
+        self._writes[is_large].put(uid, uid, after=seconds)
 
     def _changed(self, schedule: ScheduleState, least_seconds: float = 0.0) -> None:
         """Queue a changed status, due after this and after a rest; an urgent one at once."""

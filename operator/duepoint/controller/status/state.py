@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.observed import Observed
+from duepoint.controller.observed import LARGE_BYTES, Observed
 from duepoint.controller.status import published
 from duepoint.controller.status.published import Status
 from duepoint.controller.statusconditions import Report
@@ -61,6 +61,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         may_show_running: whether the published status may list an active run.
         changed_at: since when the status has changed, monotonic; None = the published one is true.
         is_urgent: whether that change is written as soon as possible.
+        is_large: whether writing it keeps the API server busy for longer than most others.
         written_at: when the status was last written, monotonic.
         version: the newest resourceVersion that we have read or written; 0 = unknown.
         refused_pods: why one of its Jobs has no Pods; "" = all have some.
@@ -87,6 +88,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     may_show_running: bool = False
     changed_at: float | None = None
     is_urgent: bool = False
+    is_large: bool = False
     written_at: float = float("-inf")
     version: int = 0
     _compressed: bytes = zlib.compress(b"{}")
@@ -193,6 +195,7 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
         name=seen.name,
         uid=seen.uid,
         version=seen.version,
+        is_large=seen.size >= LARGE_BYTES,
         managed_by=managed_by,
         generation=status.observed_generation,
         answered=status.answered_generation,

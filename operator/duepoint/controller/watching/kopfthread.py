@@ -297,9 +297,7 @@ async def rehearse() -> None:
 
 
 def _chosen(
-    registry: kopf.OperatorRegistry,
-    stop: threading.Event,
-    namespaces: tuple[str, ...],
+    registry: kopf.OperatorRegistry, stop: threading.Event, namespaces: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return the arguments to start kopf with."""
     return {
