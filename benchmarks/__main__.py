@@ -5,10 +5,12 @@ Most need a cluster of their own, which ``make bench NAME=...`` starts.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import inspect
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -56,6 +58,10 @@ def main(names: list[str]) -> int:
 
 
 async def _run(module: str, parts: list[str]) -> bool:
+    task = asyncio.current_task()
+    assert task is not None
+    # Or its processes would stay, and share the machine with the next benchmark.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     figures = importlib.import_module(module).run(*parts)
     return await report.show(await figures if inspect.isawaitable(figures) else figures)
 
