@@ -12,8 +12,8 @@ Each kind of attempt has its own queue, so no kind waits behind another (``Attem
 uses a connection to the API server for a moment (``JobPlaces``): connections free up by themselves,
 so they need no reserve, only a fair order. A webhook, or a record for another server, may take its
 whole time limit (``targets.places``); if it gets no place soon, it is put off. So is a Job while
-the API server is slow, and a large Job while all places for large ones are taken. Checks have
-places of their own. Entries of streams in our own Redis need a few scripts and no place.
+the API server is slow, and a large Job behind others of its namespace. Checks have places of their
+own. Entries of streams in our own Redis need a few scripts and no place.
 """
 
 from __future__ import annotations
