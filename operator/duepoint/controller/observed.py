@@ -11,9 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from duepoint.kube import port, schedules, times
+from duepoint.schedules import actions
 
-#: An object of this size or more is large.
-LARGE_BYTES = 32 * 1024
 #: Stands for a spec or status that was not read.
 UNKNOWN = b"{}"
 
@@ -42,6 +41,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def size(self) -> int:
         """The size of spec and status in bytes."""
         return len(self.spec) + len(self.status)
+
+    @property
+    def is_large(self) -> bool:
+        return self.size >= actions.LARGE_BYTES
 
     @property
     def identity(self) -> str:

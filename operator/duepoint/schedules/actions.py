@@ -18,6 +18,9 @@ import msgspec
 from duepoint.model import targets
 from duepoint.model import webhook as model
 
+#: Jobs and objects of more than this keep the API server busy: they wait for each other.
+LARGE_BYTES = 32 * 1024
+
 
 class JobAction(
     msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind", omit_defaults=True

@@ -24,8 +24,6 @@ from duepoint.worker.plan import ActionUnreadable, Attempt, Outline, Outlines
 
 #: Size of the whole cache. An action with a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
-#: Jobs with a longer template are large: they also wait for a place among the large ones.
-LARGE_BYTES = 32 * 1024
 #: Most reads at a time: each may take a megabyte while it is unpacked.
 _READS = 4
 
@@ -123,7 +121,7 @@ def outline(action: actions.Action) -> actions.Action:
     """Return the part of an action that decides how an attempt waits and how long it may run."""
     match action.target:
         case actions.JobAction(template=template):
-            is_large = len(template) > LARGE_BYTES
+            is_large = len(template) > actions.LARGE_BYTES
             return actions.Action(target=actions.JobAction(is_large=is_large))
         case actions.WebhookAction(timeout_seconds=seconds, retry=retry):
             return actions.Action(

@@ -84,8 +84,7 @@ class Reconciler:
                 if seen is None:
                     return None
                 task = msgspec.structs.replace(task, seen=seen)
-            is_large = task.seen.size >= observed.LARGE_BYTES
-            async with self._large if is_large else contextlib.nullcontext():
+            async with self._large if task.seen.is_large else contextlib.nullcontext():
                 again = await self.reconcile(task)
         except _ENDS:
             raise
@@ -236,7 +235,7 @@ class Reconciler:
         found: list[tuple[plan.ArmingPlan, spec.ScheduleSpec, Observed, Status]] = []
         for seen in listed:
             # Leave out large specs: this loop could decode hundreds of them at once.
-            if seen.size >= observed.LARGE_BYTES or not others.store.may_store(seen):
+            if seen.is_large or not others.store.may_store(seen):
                 continue
             others.reporter.adopt(seen)
             status = self._status(seen)

@@ -18,6 +18,10 @@ hand out no slots of a Schedule that was due by then. The resync stores those Sc
 after a lost index: the chain continues after the watermark, and open slots get new points. A stream
 in our own Redis went back together with its slots: there only the queue is right. This needs every
 reported outcome; the first comparison of a term comes before those are read, so a second follows.
+
+A definition in a namespace that is no longer watched (the operator was restarted with fewer
+``watchNamespaces``) is an orphan, too: no list has its object. If there are many, the user has the
+same minute to revert the setting.
 """
 
 from __future__ import annotations

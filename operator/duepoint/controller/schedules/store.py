@@ -15,7 +15,6 @@ from collections import OrderedDict
 import msgspec
 
 from duepoint import errors
-from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
 from duepoint.controller.term import TermContext
@@ -96,7 +95,7 @@ class Store:
         waiting = self.tasks.newest(seen.uid)
         if waiting is not None and not went_back and waiting.seen.generation >= seen.generation:
             return
-        if seen.size >= observed.LARGE_BYTES:
+        if seen.is_large:
             seen = seen.without_texts()
         now_us = self._clock.now_us()
         task = Task(seen=seen, since_us=now_us, went_back=went_back)

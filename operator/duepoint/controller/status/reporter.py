@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
-from duepoint.controller.observed import LARGE_BYTES, UNKNOWN, Observed
+from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state
 from duepoint.controller.status.state import ScheduleState
@@ -60,8 +61,7 @@ class Reporter:
     def __init__(self, term: TermContext) -> None:
         self.states: dict[str, ScheduleState] = {}
         self._term = term
-        #: By whether the object is large: the statuses to write, by its uid; urgent ones and others
-        #: take turns.
+        #: Statuses to write, by whether large, then by uid; urgent ones and others take turns.
         self._writes: dict[bool, WorkQueue[str]] = {
             is_large: WorkQueue(
                 term.clock,
@@ -86,11 +86,14 @@ class Reporter:
 
     async def _count_failing(self) -> None:
         """Set the gauge of failing Schedules, right before a scrape reads it."""
+        failing = Counter(
+            telemetry.namespace_label(one.namespace)
+            for one in self.states.values()
+            if one.shows_failing
+        )
         telemetry.schedules_failing.clear()
-        for one in self.states.values():
-            if one.shows_failing:
-                label = telemetry.namespace_label(one.namespace)
-                telemetry.schedules_failing.labels(label).inc()
+        for label, count in failing.items():
+            telemetry.schedules_failing.labels(label).set(count)
 
     # -- objects ------------------------------------------------------------
 
@@ -98,8 +101,7 @@ class Reporter:
         """Take note of an observed object; a new one's status counts as the last one written."""
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if schedule is None:
-            schedule = state.state_of(seen, self._term.installation)
-            self.states[seen.uid] = schedule
+            schedule = self.states[seen.uid] = state.state_of(seen, self._term.installation)
             if records := self._term.services.outcomes.found.pop(seen.uid, None):
                 state.adopt_records(schedule, records)
                 self._changed(schedule, _START_SECONDS)
@@ -108,7 +110,7 @@ class Reporter:
             if due_us is not None:
                 self.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
-        schedule.is_large = seen.size >= LARGE_BYTES
+        schedule.is_large = seen.is_large
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
         schedule.version = seen.version

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.observed import LARGE_BYTES, Observed
+from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
 from duepoint.controller.status.published import Status
 from duepoint.controller.statusconditions import Report
@@ -195,7 +195,7 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
         name=seen.name,
         uid=seen.uid,
         version=seen.version,
-        is_large=seen.size >= LARGE_BYTES,
+        is_large=seen.is_large,
         managed_by=managed_by,
         generation=status.observed_generation,
         answered=status.answered_generation,
